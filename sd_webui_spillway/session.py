@@ -1,0 +1,211 @@
+"""One object owns all state: the host, the memory monitor, the image log, the settings and the running job."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import BadInputError, StorageError, UnavailableError
+from .host_port import Choice, Host, HostInfo, ImageRequest, JobProgress, JobResult
+from .job import JobTracker
+from .memory.cap import shared_cap_bytes
+from .memory.monitor import Monitor
+from .memory.snapshot import MemorySnapshot
+from .placement.profile import PROFILES, Profile
+from .settings import Settings, SettingsFile
+from .timing.image_log import ImageLog
+from .timing.image_record import ImageRecord
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """A profile as the panel lists it, at the size and batch now asked for."""
+
+    profile: Profile
+    summary: str
+    trade_off: str
+    in_use: bool
+    unavailable_because: str | None
+    predicted_dedicated_bytes: int | None
+    fits: bool | None
+    note: str
+    measured_seconds: float | None
+    """Median of this machine's log at this size, warm-up images apart."""
+    measured_count: int
+
+
+class Session:
+    """Built once per process. Every public method may be called from any thread; jobs and switches take turns."""
+
+    def __init__(
+        self, host: Host, monitor: Monitor, log: ImageLog, settings: SettingsFile, output_folder: Path
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._busy = threading.Lock()
+        self._job: JobTracker | None = None
+        self._last_job: JobResult | None = None
+        self.monitor = monitor
+        self.log = log
+        self.output_folder = output_folder
+        monitor.start()
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings.value
+
+    def info(self) -> HostInfo:
+        return self._host.info()
+
+    def memory(self) -> MemorySnapshot:
+        return self.monitor.latest()
+
+    def cap_bytes(self) -> int:
+        """The cap on shared memory now in force."""
+        return shared_cap_bytes(self.memory().ram_total_bytes, self.settings.cap_bytes, self.settings.cap_ram_percent)
+
+    def set_cap(self, cap_bytes: int | None, cap_ram_percent: float | None) -> int:
+        """Set the cap by size, by share of RAM, by both (the lower holds) or by neither (the default); returns it.
+
+        Raises:
+            BadInputError: out of range. StorageError: in force, but not saved.
+        """
+        cap = shared_cap_bytes(self.memory().ram_total_bytes, cap_bytes, cap_ram_percent)
+        self._settings.change(cap_bytes=cap_bytes, cap_ram_percent=cap_ram_percent)
+        return cap
+
+    def set_badges(self, shown: bool) -> None:
+        """Show or hide the timing badge on images."""
+        self._settings.change(badges=shown)
+
+    def set_profile(self, profile: Profile) -> float:
+        """Switch the placement now and remember the choice; returns the seconds it took.
+
+        Raises:
+            UnavailableError: this version or machine lacks the profile, or a job is running.
+            SpillwayError: the switch failed; the profile before is back in force.
+        """
+        reason = self._unavailable(profile)
+        if reason:
+            raise UnavailableError(f"The profile “{profile}” is unavailable, because {reason}.")
+        started = time.perf_counter()
+        with self._exclusive():
+            if profile is not Profile.AUTO:
+                self._host.switch(profile)
+            self._settings.change(profile=profile)
+        return time.perf_counter() - started
+
+    def profile_rows(self, request: ImageRequest) -> list[ProfileRow]:
+        """Every profile, available or not, with what it would need for this request and what it took before."""
+        predictions = self._host.predict(request)
+        model = self.info().model
+        rows = []
+        for profile, info in PROFILES.items():
+            prediction = predictions.get(profile)
+            median = self.log.median_seconds(profile.value, model, request.width, request.height, request.steps)
+            rows.append(
+                ProfileRow(
+                    profile=profile,
+                    summary=info.summary,
+                    trade_off=info.trade_off,
+                    in_use=profile is self.settings.profile,
+                    unavailable_because=self._unavailable(profile),
+                    predicted_dedicated_bytes=prediction.dedicated_bytes if prediction else None,
+                    fits=prediction.fits if prediction else None,
+                    note=prediction.note if prediction else "",
+                    measured_seconds=median.seconds if median else None,
+                    measured_count=median.count if median else 0,
+                )
+            )
+        return rows
+
+    def choose(self, request: ImageRequest) -> Choice:
+        """What ``auto`` would take for this request."""
+        return self._host.choose(request)
+
+    def generate(self, request: ImageRequest, profile: Profile | None = None) -> JobResult:
+        """Make the images and log each. ``profile`` holds for this job only; without it the session's own is used.
+
+        Raises:
+            BadInputError: the request makes no sense. UnavailableError: a job is running already.
+            SpillwayError: nothing could be made.
+        """
+        request = request.validated()
+        profile = profile or self.settings.profile
+        reason = self._unavailable(profile)
+        if reason:
+            raise BadInputError(f"The profile “{profile}” is unavailable, because {reason}.")
+        samplers = self.info().samplers
+        if request.sampler not in samplers:
+            raise BadInputError(f"There is no sampler “{request.sampler}”; choose one of {', '.join(samplers)}.")
+        with self._exclusive():
+            job_id = uuid.uuid4().hex
+            log_failures: list[str] = []
+            tracker = JobTracker(job_id, request, profile, self._recorder(log_failures))
+            self._job = tracker
+            try:
+                result = self._host.generate(request, profile, job_id, self.output_folder, tracker)
+            finally:
+                self._job = None
+            self._last_job = JobResult(
+                result.job_id, result.images, result.given_up, (*result.notices, *log_failures), result.interrupted
+            )
+            return self._last_job
+
+    def stop(self) -> bool:
+        """Ask the running job to end; False where none runs."""
+        job = self._job
+        if job is None:
+            return False
+        job.request_stop()
+        return True
+
+    def progress(self) -> JobProgress | None:
+        """The running job, or ``None``."""
+        job = self._job
+        return job.progress() if job else None
+
+    def last_job(self) -> JobResult | None:
+        """The last job that ended in this session."""
+        return self._last_job
+
+    def close(self) -> None:
+        """Stop the monitor, undo every placement, close the log."""
+        self.stop()
+        self.monitor.stop()
+        with self._busy:
+            self._host.close()
+            self.log.close()
+
+    def _unavailable(self, profile: Profile) -> str | None:
+        return PROFILES[profile].unavailable_because or self.info().unavailable_profiles.get(profile)
+
+    def _recorder(self, failures: list[str]) -> Callable[[ImageRecord], None]:
+        """Writes each image to the log; a log that cannot be written is said once and costs no image."""
+
+        def record(image: ImageRecord) -> None:
+            try:
+                self.log.append(image)
+            except StorageError as error:
+                logger.warning("%s", error)
+                if str(error) not in failures:
+                    failures.append(str(error))
+
+        return record
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise UnavailableError("A job is running; wait for it or stop it first.")
+        try:
+            yield
+        finally:
+            self._busy.release()

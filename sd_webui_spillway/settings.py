@@ -1,0 +1,62 @@
+"""What the user chose, kept between runs in one small JSON file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .errors import StorageError, first_line
+from .placement.profile import Profile
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The user's choices. A cap that is ``None`` leaves the default in force."""
+
+    profile: Profile = Profile.AUTO
+    cap_bytes: int | None = None
+    cap_ram_percent: float | None = None
+    badges: bool = True
+
+
+class SettingsFile:
+    """Reads and replaces the settings file; a file that cannot be read is reported and the defaults are used."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.value = self._read()
+
+    def change(self, **changes: Any) -> Settings:
+        """Set these fields and write the file whole, so that a crash leaves the old or the new one.
+
+        Raises:
+            StorageError: it cannot be written; the choice holds for this session.
+        """
+        self.value = replace(self.value, **changes)
+        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_text(json.dumps(asdict(self.value), indent=2), encoding="utf-8")
+            temporary.replace(self._path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise StorageError(f"The settings cannot be saved to {self._path}: {first_line(error)}.") from error
+        return self.value
+
+    def _read(self) -> Settings:
+        try:
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
+            known = {name: stored[name] for name in asdict(Settings()) if name in stored}
+            if "profile" in known:
+                known["profile"] = Profile(known["profile"])
+            return Settings(**known)
+        except FileNotFoundError:
+            return Settings()
+        except (OSError, ValueError, TypeError) as error:
+            logger.warning("settings in %s cannot be read (%s); the defaults are used", self._path, first_line(error))
+            return Settings()
