@@ -129,6 +129,9 @@ class JobProgress:
 class JobObserver(Protocol):
     """What a host calls while it works. Cheap, never raises; safe from the thread that runs the job."""
 
+    def batch(self, index: int) -> None:
+        """A batch begins; what is measured per image starts anew."""
+
     def stage(self, name: str) -> None: ...
 
     def step(self, index: int, count: int) -> None: ...
@@ -137,8 +140,9 @@ class JobObserver(Protocol):
 
     def profile(self, profile: Profile) -> None: ...
 
-    def image(self, record: ImageRecord) -> None:
-        """An image ended, delivered or given up; the session writes it to the log."""
+    def image(self, record: ImageRecord) -> ImageRecord:
+        """An image ended, delivered or given up. The session completes the record with what only it knows (the peak
+        of shared memory), writes it to the log and returns it."""
 
     def stop_requested(self) -> bool: ...
 

@@ -19,12 +19,14 @@ class JobTracker:
         job_id: str,
         request: ImageRequest,
         profile: Profile,
-        on_image: Callable[[ImageRecord], None],
+        on_image: Callable[[ImageRecord], ImageRecord],
+        on_batch: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.job_id = job_id
         self._request = request
         self._on_image = on_image
+        self._on_batch = on_batch
         self._clock = clock
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -37,6 +39,11 @@ class JobTracker:
         self._steps_done = 0
         self._first_step_at: float | None = None
         self._rungs: list[str] = []
+
+    def batch(self, index: int) -> None:
+        with self._lock:
+            self._stage, self._step = "encode", 0
+        self._on_batch()
 
     def stage(self, name: str) -> None:
         with self._lock:
@@ -57,11 +64,10 @@ class JobTracker:
         with self._lock:
             self._profile = profile
 
-    def image(self, record: ImageRecord) -> None:
+    def image(self, record: ImageRecord) -> ImageRecord:
         with self._lock:
             self._done += 1
-            self._step = 0 if self._done % self._request.batch_size == 0 else self._step
-        self._on_image(record)
+        return self._on_image(record)
 
     def stop_requested(self) -> bool:
         return self._stop.is_set()

@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .errors import BadInputError, StorageError, UnavailableError
@@ -149,12 +149,13 @@ class Session:
         with self._exclusive():
             job_id = uuid.uuid4().hex
             log_failures: list[str] = []
-            tracker = JobTracker(job_id, request, profile, self._recorder(log_failures))
-            self._job = tracker
-            try:
-                result = self._host.generate(request, profile, job_id, self.output_folder, tracker)
-            finally:
-                self._job = None
+            with _Recorder(self.log, self.monitor, log_failures) as recorder:
+                tracker = JobTracker(job_id, request, profile, recorder.image, recorder.batch)
+                self._job = tracker
+                try:
+                    result = self._host.generate(request, profile, job_id, self.output_folder, tracker)
+                finally:
+                    self._job = None
             self._last_job = JobResult(
                 result.job_id, result.images, result.given_up, (*result.notices, *log_failures), result.interrupted
             )
@@ -188,19 +189,6 @@ class Session:
     def _unavailable(self, profile: Profile) -> str | None:
         return PROFILES[profile].unavailable_because or self.info().unavailable_profiles.get(profile)
 
-    def _recorder(self, failures: list[str]) -> Callable[[ImageRecord], None]:
-        """Writes each image to the log; a log that cannot be written is said once and costs no image."""
-
-        def record(image: ImageRecord) -> None:
-            try:
-                self.log.append(image)
-            except StorageError as error:
-                logger.warning("%s", error)
-                if str(error) not in failures:
-                    failures.append(str(error))
-
-        return record
-
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
         if not self._busy.acquire(blocking=False):
@@ -209,3 +197,28 @@ class Session:
             yield
         finally:
             self._busy.release()
+
+
+class _Recorder(ExitStack):
+    """Completes each image's record and writes it; a log that cannot be written is said once and costs no image."""
+
+    def __init__(self, log: ImageLog, monitor: Monitor, failures: list[str]) -> None:
+        super().__init__()
+        self._log = log
+        self._monitor = monitor
+        self._failures = failures
+        self._watch = self.enter_context(monitor.watch())
+
+    def batch(self) -> None:
+        self.close()
+        self._watch = self.enter_context(self._monitor.watch())
+
+    def image(self, record: ImageRecord) -> ImageRecord:
+        record = replace(record, peak_shared_bytes=self._watch.peak("shared_used_bytes"))
+        try:
+            self._log.append(record)
+        except StorageError as error:
+            logger.warning("%s", error)
+            if str(error) not in self._failures:
+                self._failures.append(str(error))
+        return record

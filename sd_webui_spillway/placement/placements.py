@@ -1,0 +1,180 @@
+"""The placements that move whole pieces: everything at once, or one piece at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from .card import Card
+from .component import Component, ComponentKind, blocks, leaves, parts
+from .profile import Profile
+from .unit import SlotTable, WeightUnit
+
+
+class Placement(Protocol):
+    """One way to place the components of a model, in force between :meth:`apply` and :meth:`undo`."""
+
+    profile: Profile
+
+    def apply(self) -> None:
+        """Take over the components, which rest in system memory.
+
+        Raises:
+            torch.cuda.OutOfMemoryError: they do not fit; they rest in system memory again.
+        """
+
+    def undo(self) -> None:
+        """Put every weight back into system memory, edits included, and remove every hook."""
+
+    def enter(self, component: Component, call: str) -> None:
+        """Before a component's call. Raises out-of-memory as :meth:`apply` does; :meth:`repair` then mends."""
+
+    def leave(self, component: Component, call: str) -> None:
+        """After a component's call, failed or not."""
+
+    def repair(self) -> None:
+        """After an interrupted call: bring every weight back to where this placement wants it between calls."""
+
+    def rest(self) -> None:
+        """Between jobs: leave on the card only what belongs there for good."""
+
+
+class WholeModel:
+    """``dedicated``: every component stays on the card; system memory keeps no second copy."""
+
+    profile = Profile.DEDICATED
+
+    def __init__(self, components: Sequence[Component], card: Card) -> None:
+        self._card = card
+        slots = SlotTable(keep_masters=False)
+        self._units = [WeightUnit(c.name, slots.slots_of([c.module])) for c in components]
+
+    def apply(self) -> None:
+        complete = False
+        try:
+            for unit in self._units:
+                unit.load(self._card)
+            complete = True
+        finally:
+            if not complete:
+                self.undo()
+
+    def undo(self) -> None:
+        for unit in reversed(self._units):
+            unit.evict(self._card)
+
+    def enter(self, component: Component, call: str) -> None:
+        """Everything is there already."""
+
+    def leave(self, component: Component, call: str) -> None:
+        """Everything stays."""
+
+    def repair(self) -> None:
+        for unit in self._units:
+            unit.load(self._card)
+
+    def rest(self) -> None:
+        """Everything belongs on the card for good."""
+
+
+class OneAtATime:
+    """``medvram``, ``lowvram`` and ``sequential``: at most one unit of weights on the card at any time.
+
+    They differ only in how large a unit is: what one call of a component needs, a UNet block, or a layer. Masters stay
+    in system memory, so that making room copies nothing back.
+    """
+
+    def __init__(self, profile: Profile, components: Sequence[Component], card: Card) -> None:
+        self.profile = profile
+        self._card = card
+        self._components = components
+        self._resident: WeightUnit | None = None
+        self._by_call: dict[tuple[str, str], WeightUnit] = {}
+        self._by_module: list[tuple[nn.Module, WeightUnit]] = []
+        self._held: dict[str, WeightUnit] = {}
+        """What a component needs throughout a call beside the unit in use."""
+        self._handles: list[RemovableHandle] = []
+        slots = SlotTable(keep_masters=True)
+        for component in components:
+            self._cut(component, slots)
+
+    def _cut(self, component: Component, slots: SlotTable) -> None:
+        pieces = list(self._pieces(component))
+        if not pieces or pieces[0][1] is component.module:
+            for call, modules in parts(component).items():
+                unit = WeightUnit(f"{component.name}.{call}", slots.slots_of(modules))
+                self._by_call[component.name, call] = unit
+            return
+        covered = set()
+        for name, module in pieces:
+            unit = WeightUnit(f"{component.name}.{name}", slots.slots_of([module]))
+            covered.update(unit.slots)
+            if unit.slots:
+                self._by_module.append((module, unit))
+        left_over = [slot for slot in slots.slots_of([component.module]) if slot not in covered]
+        self._held[component.name] = WeightUnit(f"{component.name}.rest", tuple(left_over))
+
+    def _pieces(self, component: Component) -> Iterable[tuple[str, nn.Module]]:
+        if self.profile is Profile.SEQUENTIAL:
+            return leaves(component.module)
+        if self.profile is Profile.LOWVRAM and component.kind is ComponentKind.UNET:
+            return blocks(component.module)
+        return ()
+
+    def apply(self) -> None:
+        for module, unit in self._by_module:
+            self._handles.append(module.register_forward_pre_hook(self._hook(unit), prepend=True))
+
+    def undo(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+        self.rest()
+
+    def enter(self, component: Component, call: str) -> None:
+        unit = self._by_call.get((component.name, call))
+        if unit is not None:
+            self._bring(unit)
+            return
+        self._make_room()
+        self._held[component.name].load(self._card)
+
+    def leave(self, component: Component, call: str) -> None:
+        held = self._held.get(component.name)
+        if held is not None:
+            held.evict(self._card)
+
+    def repair(self) -> None:
+        self.rest()
+
+    def rest(self) -> None:
+        self._make_room()
+        for unit in self._held.values():
+            unit.evict(self._card)
+
+    def units(self) -> Iterator[WeightUnit]:
+        """Every unit, in no particular order."""
+        yield from self._by_call.values()
+        yield from (unit for _, unit in self._by_module)
+        yield from self._held.values()
+
+    def _hook(self, unit: WeightUnit) -> Any:
+        def bring(module: nn.Module, args: Any) -> None:
+            del module, args
+            self._bring(unit)
+
+        return bring
+
+    def _bring(self, unit: WeightUnit) -> None:
+        if self._resident is unit and unit.loaded:
+            return
+        self._make_room()
+        self._resident = unit
+        unit.load(self._card)
+
+    def _make_room(self) -> None:
+        resident, self._resident = self._resident, None
+        if resident is not None:
+            resident.evict(self._card)

@@ -1,0 +1,1 @@
+"""What turns an out-of-memory into a smaller retry of the one call that failed."""

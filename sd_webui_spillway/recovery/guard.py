@@ -1,0 +1,231 @@
+"""The guard: around every call of every component, an out-of-memory costs that one call and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import SpillwayError, first_line
+from ..placement.component import Component
+from ..placement.placed_model import PlacedModel
+from ..units import format_bytes
+from .ladder import CallMemory, LadderSwitches, Rung, RungKind, climb
+from .method_patch import MethodPatch
+from .out_of_memory import is_out_of_memory
+from .row_split import call_by_rows, rows_of
+from .tiled_vae import tiled_forward
+
+logger = logging.getLogger(__name__)
+
+
+class LadderExhaustedError(SpillwayError):
+    """A call does not fit however small it is made; the image it was for cannot be made."""
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """What is kept of an out-of-memory: words only. The exception itself would keep the call's tensors alive."""
+
+    text: str
+    used_bytes: int
+    rows: int | None
+
+
+class _Random:
+    """The state of torch's random number generators before a call, so that a retry draws the same numbers."""
+
+    def __init__(self) -> None:
+        self._cpu = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+
+    def restore(self) -> None:
+        torch.set_rng_state(self._cpu)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state_all(self._cuda)
+
+
+class Guard:
+    """Wraps the calls of a placed model's components from :meth:`install` to :meth:`undo`.
+
+    Samplers, schedulers, seeds and scripts never notice a recovery. Use :meth:`job` around each job: what the ladder
+    changed holds until its end.
+    """
+
+    def __init__(
+        self,
+        model: PlacedModel,
+        *,
+        switches: LadderSwitches | None = None,
+        on_rung: Callable[[Rung], None] = lambda rung: None,
+        whereabouts: Callable[[], str] = lambda: "",
+        whole_batch_because: Callable[[Component], str | None] = lambda component: None,
+    ) -> None:
+        """
+        Args:
+            model: whose calls to guard.
+            switches: rungs that the user allows; all of them by default.
+            on_rung: told of each rung as it is taken.
+            whereabouts: where in the job a call is ("at step 14 of 30"), for the words of a rung.
+            whole_batch_because: why a component needs all its rows in one call (a ControlNet's hook), or ``None``.
+        """
+        self._model = model
+        self._switches = switches or LadderSwitches()
+        self._on_rung = on_rung
+        self._whereabouts = whereabouts
+        self._whole_batch_because = whole_batch_because
+        self._memory: dict[tuple[str, str], CallMemory] = {}
+        self._patches: list[MethodPatch] = []
+
+    def install(self) -> None:
+        """Wrap every component's calls. A second time does nothing."""
+        if self._patches:
+            return
+        for component in self._model.components:
+            for call in component.calls:
+                self._patches.append(MethodPatch(component.module, call, self._wrapper(component, call)))
+
+    def undo(self) -> None:
+        """Put every wrapped method back."""
+        while self._patches:
+            self._patches[-1].undo()
+            self._patches.pop()
+
+    @contextmanager
+    def job(self) -> Iterator[None]:
+        """Around a job: afterwards the placement is the one before, and what the ladder learnt is forgotten."""
+        profile = self._model.profile
+        try:
+            yield
+        finally:
+            self._memory.clear()
+            self._model.rest()
+            if profile is not None and self._model.profile is not profile:
+                self._model.switch(profile)
+
+    def plan_tiled(self, component: Component, call: str) -> None:
+        """Run this call in strips from the start of the job, without failing first."""
+        self._remembered(component, call).tiled = True
+
+    def _wrapper(
+        self, component: Component, call: str
+    ) -> Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]:
+        def guarded(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return self._call(component, call, original, args, kwargs)
+
+        return guarded
+
+    def _call(
+        self, component: Component, call: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        memory = self._remembered(component, call)
+        random = _Random()
+        result, failure = self._attempt(component, call, memory, original, args, kwargs)
+        if failure is None:
+            return result
+        rungs = climb(
+            self._model, component, call, rows_of(args, kwargs), memory, self._switches, self._whole_batch_because
+        )
+        while failure is not None:
+            self._mend(component, failure)
+            rung, fault = self._next_rung(rungs)
+            if fault is not None:
+                # Moving weights for the rung ran out itself; what it had not moved yet is moved by trying once more.
+                self._mend(component, fault)
+                rung, fault = self._next_rung(
+                    climb(self._model, component, call, failure.rows, memory, self._switches, self._whole_batch_because)
+                )
+            if rung is None:
+                raise self._exhausted(component, fault or failure)
+            self._tell(component, rung, failure)
+            random.restore()
+            result, failure = self._attempt(component, call, memory, original, args, kwargs)
+        return result
+
+    def _next_rung(self, rungs: Iterator[Rung]) -> tuple[Rung | None, _Failure | None]:
+        try:
+            return next(rungs, None), None
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return None, _Failure(first_line(error), self._model.card.used_bytes(), None)
+
+    def _attempt(
+        self,
+        component: Component,
+        call: str,
+        memory: CallMemory,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> tuple[Any, _Failure | None]:
+        """One try. Whoever recovers does so after this has returned, with the traceback and its tensors gone."""
+        rows = rows_of(args, kwargs)
+        at_once = memory.rows_per_call
+        try:
+            if rows is not None and at_once is not None and at_once < rows:
+                once = self._once(component, call, memory, original)
+                return call_by_rows(once, args, kwargs, rows, at_once), None
+            return self._once(component, call, memory, original)(*args, **kwargs), None
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return None, _Failure(first_line(error), self._model.card.used_bytes(), rows)
+
+    def _once(
+        self, component: Component, call: str, memory: CallMemory, original: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        card = self._model.card
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            child = component.tileable.get(call) if memory.tiled else None
+            tiling = tiled_forward(component.module.get_submodule(child), card) if child else nullcontext()
+            with self._model.component_call(component, call), tiling, card.call_scope((args, kwargs)):
+                return original(*args, **kwargs)
+
+        return run
+
+    def _mend(self, component: Component, failure: _Failure) -> None:
+        """Placement first: a hook that was interrupted leaves a module half on the card."""
+        logger.info("%s: %s", component.name, failure.text)
+        self._model.card.release_cached()
+        mended, again = self._try_repair()
+        if not mended:
+            logger.info("%s: the placement itself no longer fits (%s); undone", component.name, again)
+            self._model.card.release_cached()
+
+    def _try_repair(self) -> tuple[bool, str]:
+        try:
+            self._model.repair()
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return False, first_line(error)
+        return True, ""
+
+    def _tell(self, component: Component, rung: Rung, failure: _Failure) -> None:
+        card = self._model.card
+        where = self._whereabouts()
+        words = (
+            f"{component.kind} ran out{' ' + where if where else ''} with {format_bytes(failure.used_bytes)} of "
+            f"{format_bytes(card.limit_bytes)} in use: {rung.words}"
+        )
+        logger.info("%s", words)
+        self._on_rung(Rung(rung.kind, words))
+
+    def _exhausted(self, component: Component, failure: _Failure) -> LadderExhaustedError:
+        card = self._model.card
+        why = self._whole_batch_because(component)
+        sentence = (
+            f"The {component.kind} does not fit in {format_bytes(card.limit_bytes)} however small its work is made"
+            f"{f' (its rows cannot be split, because {why})' if why else ''}."
+        )
+        self._on_rung(Rung(RungKind.GIVE_UP, sentence))
+        return LadderExhaustedError(sentence, detail=failure.text)
+
+    def _remembered(self, component: Component, call: str) -> CallMemory:
+        return self._memory.setdefault((component.name, call), CallMemory())

@@ -1,0 +1,85 @@
+"""The ladder: the ordered steps that make the retry of a failed call smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from ..placement.component import Component
+from ..placement.placed_model import PlacedModel
+from ..placement.profile import SMALLER, Profile
+from .tiled_vae import cannot_tile_because
+
+
+class RungKind(str, Enum):
+    """What a rung does. The order here is the order in which they are tried."""
+
+    RELEASE = "release caches"
+    TILE = "tile"
+    SMALLER_PLACEMENT = "smaller placement"
+    SPLIT_ROWS = "split rows"
+    GIVE_UP = "give up"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step taken: what, and in words for a person."""
+
+    kind: RungKind
+    words: str
+
+
+@dataclass(frozen=True)
+class LadderSwitches:
+    """Which rungs may be used. Releasing caches and giving up always may."""
+
+    tile: bool = True
+    smaller_placement: bool = True
+    split_rows: bool = True
+
+
+@dataclass
+class CallMemory:
+    """What worked for one call of one component, remembered for the rest of the job."""
+
+    tiled: bool = False
+    rows_per_call: int | None = None
+
+
+def climb(
+    model: PlacedModel,
+    component: Component,
+    call: str,
+    rows: int | None,
+    memory: CallMemory,
+    switches: LadderSwitches,
+    whole_batch_because: Callable[[Component], str | None],
+) -> Iterator[Rung]:
+    """Take the rungs for one failed call in order; each is in force by the time it is yielded.
+
+    The iterator ends where no smaller way is left.
+    """
+    yield Rung(RungKind.RELEASE, "released what was cached and tried again")
+    child = component.tileable.get(call)
+    if switches.tile and child is not None and not memory.tiled:
+        if cannot_tile_because(component.module.get_submodule(child)) is None:
+            memory.tiled = True
+            yield Rung(RungKind.TILE, f"ran the {call} in strips")
+    while switches.smaller_placement:
+        smaller = SMALLER.get(model.profile) if model.profile else None
+        if smaller is None:
+            break
+        before: Profile | None = model.profile
+        model.switch(smaller)
+        yield Rung(RungKind.SMALLER_PLACEMENT, f"went from {before} to {smaller}")
+    if not switches.split_rows or whole_batch_because(component) is not None:
+        return
+    at_once = memory.rows_per_call or rows or 1
+    while at_once > 1:
+        at_once = (at_once + 1) // 2
+        memory.rows_per_call = at_once
+        yield Rung(RungKind.SPLIT_ROWS, f"ran {rows} rows as {at_once} at a time")

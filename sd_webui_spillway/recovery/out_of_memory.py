@@ -1,0 +1,44 @@
+"""The one predicate: is this exception the card having run out of memory?"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+_MESSAGES = re.compile(
+    "|".join((
+        r"CUDA out of memory",
+        r"CUDA error: out of memory",
+        r"HIP out of memory",
+        r"HIP error: out of memory",
+        r"MPS backend out of memory",
+        r"CUBLAS_STATUS_ALLOC_FAILED",
+        r"CUBLAS_STATUS_NOT_INITIALIZED",
+        r"CUDNN_STATUS_ALLOC_FAILED",
+        r"CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        r"Not enough memory, use lower resolution",
+    ))
+)
+"""How libraries below torch, and A1111's Doggettx attention, say it in a plain RuntimeError. cuBLAS reports
+NOT_INITIALIZED when its workspace does not fit as its handle is made."""
+_CUDA_MEMORY_ALLOCATION = 2
+"""cudaErrorMemoryAllocation, as newest torch's AcceleratorError carries it."""
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether this error, or the one it was raised from, says that the *card* is out of memory.
+
+    System memory running out (``MemoryError``, torch's "DefaultCPUAllocator: can't allocate memory") is not meant:
+    a smaller placement would make that worse.
+    """
+    for _ in range(4):
+        if error is None:
+            return False
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            return True
+        if isinstance(error, RuntimeError):
+            if getattr(error, "error_code", None) == _CUDA_MEMORY_ALLOCATION or _MESSAGES.search(str(error)):
+                return True
+        error = error.__cause__
+    return False
