@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Protocol
+
+from ..errors import first_line
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class MemorySnapshot:
 
 
 FIGURES = tuple(f.name for f in fields(MemorySnapshot) if f.name.endswith("_bytes"))
+_READABLE = frozenset((*FIGURES, "device_name", "simulated"))
 Value = int | str | bool
 
 
@@ -59,7 +65,8 @@ class Reading:
 
 
 class MemoryProvider(Protocol):
-    """One source of figures. ``read`` must not raise, must not start CUDA, and should take well under 0.5 ms."""
+    """One source of figures. ``read`` may be called from any thread, must not raise, must not start CUDA, and should
+    take well under 0.5 ms."""
 
     name: str
 
@@ -67,21 +74,38 @@ class MemoryProvider(Protocol):
 
 
 class MemoryReader:
-    """A chain of providers: for each figure the first provider that knows it wins."""
+    """A chain of providers: for each figure the first provider that knows it wins.
+
+    A provider that raises all the same is logged once for each kind of error; what only it knows is then unknown.
+    """
 
     def __init__(self, providers: Iterable[MemoryProvider]) -> None:
         self._providers = tuple(providers)
+        self._given_before: dict[str, frozenset[str]] = {}
+        self._logged: set[tuple[str, type[Exception]]] = set()
 
     def read(self) -> MemorySnapshot:
+        """One snapshot. Never raises."""
         values: dict[str, Value] = {}
         reasons: dict[str, str] = {}
+        otherwise = "no provider on this machine reports it"
         for provider in self._providers:
-            reading = provider.read()
+            try:
+                reading = provider.read()
+                self._given_before[provider.name] = frozenset(reading.values)
+            except Exception as error:  # noqa: BLE001 - a driver's failure of any kind must cost its figures only
+                reading, otherwise = self._failed(provider.name, error)
             for name, value in reading.values.items():
-                values.setdefault(name, value)
+                if name in _READABLE:
+                    values.setdefault(name, value)
             for name, reason in reading.unknown_because.items():
                 reasons.setdefault(name, reason)
-        unknown = {
-            name: reasons.get(name, "no provider on this machine reports it") for name in FIGURES if name not in values
-        }
+        unknown = {name: reasons.get(name, otherwise) for name in FIGURES if name not in values}
         return MemorySnapshot(taken_at=time.time(), unknown_because=unknown, **values)  # type: ignore[arg-type]
+
+    def _failed(self, name: str, error: Exception) -> tuple[Reading, str]:
+        if (name, type(error)) not in self._logged:
+            self._logged.add((name, type(error)))
+            logger.warning("memory provider %s failed and will be asked again", name, exc_info=error)
+        reason = f"{name} failed: {first_line(error)}"
+        return Reading(unknown_because=dict.fromkeys(self._given_before.get(name, ()), reason)), reason
