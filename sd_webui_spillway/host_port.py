@@ -173,7 +173,7 @@ class Host(Protocol):
         """What this host knows of memory, asked before the machine's own providers."""
 
     def switch(self, profile: Profile) -> None:
-        """Place the weights so, now, without reloading the model.
+        """Place the weights so, now, without reloading the model; ``AUTO`` leaves them and lets each job choose.
 
         Raises:
             SpillwayError: it cannot be done; the placement before is back in force.

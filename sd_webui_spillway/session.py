@@ -98,8 +98,7 @@ class Session:
             raise UnavailableError(f"The profile “{profile}” is unavailable, because {reason}.")
         started = time.perf_counter()
         with self._exclusive():
-            if profile is not Profile.AUTO:
-                self._host.switch(profile)
+            self._host.switch(profile)
             self._settings.change(profile=profile)
         return time.perf_counter() - started
 

@@ -75,3 +75,12 @@ class PlacedModel:
         """Between jobs: only what belongs on the card for good stays there."""
         if self._placement is not None:
             self._placement.rest()
+
+    def resident_bytes(self) -> int:
+        """Bytes of this model's weights that are on the card now."""
+        weights = {
+            id(tensor): tensor
+            for component in self.components
+            for tensor in (*component.module.parameters(), *component.module.buffers())
+        }
+        return sum(tensor.nbytes for tensor in weights.values() if self.card.holds(tensor))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from torch import nn
@@ -93,7 +93,7 @@ class OneAtATime:
         self._components = components
         self._resident: WeightUnit | None = None
         self._by_call: dict[tuple[str, str], WeightUnit] = {}
-        self._by_module: list[tuple[nn.Module, WeightUnit]] = []
+        self._by_module: list[tuple[str, nn.Module, WeightUnit]] = []
         self._held: dict[str, WeightUnit] = {}
         """What a component needs throughout a call beside the unit in use."""
         self._handles: list[RemovableHandle] = []
@@ -113,7 +113,7 @@ class OneAtATime:
             unit = WeightUnit(f"{component.name}.{name}", slots.slots_of([module]))
             covered.update(unit.slots)
             if unit.slots:
-                self._by_module.append((module, unit))
+                self._by_module.append((component.name, module, unit))
         left_over = [slot for slot in slots.slots_of([component.module]) if slot not in covered]
         self._held[component.name] = WeightUnit(f"{component.name}.rest", tuple(left_over))
 
@@ -125,7 +125,7 @@ class OneAtATime:
         return ()
 
     def apply(self) -> None:
-        for module, unit in self._by_module:
+        for _, module, unit in self._by_module:
             self._handles.append(module.register_forward_pre_hook(self._hook(unit), prepend=True))
 
     def undo(self) -> None:
@@ -154,11 +154,12 @@ class OneAtATime:
         for unit in self._held.values():
             unit.evict(self._card)
 
-    def units(self) -> Iterator[WeightUnit]:
-        """Every unit, in no particular order."""
-        yield from self._by_call.values()
-        yield from (unit for _, unit in self._by_module)
-        yield from self._held.values()
+    def largest_unit_bytes(self) -> dict[str, int]:
+        """By component that is cut into blocks or layers, the most of its weights on the card at once."""
+        largest: dict[str, int] = {}
+        for component, _, unit in self._by_module:
+            largest[component] = max(largest.get(component, 0), unit.nbytes)
+        return {name: size + self._held[name].nbytes for name, size in largest.items()}
 
     def _hook(self, unit: WeightUnit) -> Any:
         def bring(module: nn.Module, args: Any) -> None:

@@ -13,6 +13,7 @@ import torch
 from ..errors import SpillwayError, first_line
 from ..placement.component import Component
 from ..placement.placed_model import PlacedModel
+from ..placement.profile import Profile
 from ..units import format_bytes
 from .ladder import CallMemory, LadderSwitches, Rung, RungKind, climb
 from .method_patch import MethodPatch
@@ -105,7 +106,17 @@ class Guard:
             self._memory.clear()
             self._model.rest()
             if profile is not None and self._model.profile is not profile:
-                self._model.switch(profile)
+                self._restore(profile)
+
+    def _restore(self, profile: Profile) -> None:
+        """Somebody else may have taken the memory meanwhile: then no placement is in force, and the job's images
+        are not lost for it."""
+        try:
+            self._model.switch(profile)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            logger.warning("the profile %s no longer fits after the job: %s", profile, first_line(error))
 
     def plan_tiled(self, component: Component, call: str) -> None:
         """Run this call in strips from the start of the job, without failing first."""

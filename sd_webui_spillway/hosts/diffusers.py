@@ -1,0 +1,241 @@
+"""The engine standing alone: a diffusers pipeline under our placements and guard."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import UnavailableError, first_line
+from ..host_port import Choice, DeliveredImage, HostInfo, ImageRequest, JobObserver, JobResult, Prediction
+from ..memory.snapshot import MemoryProvider
+from ..models import LoadedModel
+from ..placement.card import Card
+from ..placement.placed_model import PlacedModel
+from ..placement.profile import SMALLER, Profile
+from ..planning.planner import Plan, plan, predictions
+from ..recovery.guard import Guard, LadderExhaustedError
+from ..recovery.ladder import Rung
+from ..recovery.out_of_memory import is_out_of_memory
+from ..timing.image_record import ImageRecord
+from ..units import format_bytes
+from .card_memory import CardMemory
+from .diffusers_batch import Batch, InterruptedBatchError, JobFacts
+from .diffusers_model import ExecutionDevice, FootprintMeter, components_of, image_to_image
+from .image_files import check_writable
+from .samplers import SAMPLER_NAMES
+
+logger = logging.getLogger(__name__)
+
+
+class DiffusersHost:
+    """Fulfils :class:`~..host_port.Host` for one loaded model on one card."""
+
+    def __init__(self, model: LoadedModel, card: Card) -> None:
+        self._model = model
+        self._card = card
+        self._pipeline = model.pipeline
+        self._pipeline.set_progress_bar_config(disable=True)
+        components = components_of(self._pipeline)
+        self._meter = FootprintMeter(self._pipeline, components, card)
+        self._placed = PlacedModel(components, card)
+        self._vae = components[-1]
+        self._guard = Guard(self._placed, on_rung=self._on_rung, whereabouts=self._whereabouts)
+        self._guard.install()
+        self._devices = [ExecutionDevice(self._pipeline, card.device)]
+        self._image_to_image: Any = None
+        self._own_profile: Profile | None = None
+        self._warm = False
+        self._observer: JobObserver | None = None
+        self._batch: Batch | None = None
+        self._rungs: list[str] = []
+
+    def info(self) -> HostInfo:
+        notices = list(self._model.notices)
+        if self._card.simulated:
+            notices.append(f"There is no GPU here; memory is counted on a {self._card.label}.")
+        return HostInfo(
+            name="standalone",
+            model=self._model.name,
+            device_name=self._card.label,
+            simulated=self._card.simulated,
+            notices=tuple(notices),
+            samplers=SAMPLER_NAMES,
+            default_size=self._model.default_size,
+        )
+
+    def memory_providers(self) -> tuple[MemoryProvider, ...]:
+        return (CardMemory(self._card),)
+
+    def switch(self, profile: Profile) -> None:
+        if profile is Profile.AUTO:
+            self._own_profile = None
+            return
+        before = self._placed.profile
+        failure = self._try_place(profile)
+        if failure is not None:
+            self._card.release_cached()
+            if before is not None:
+                self._placed.switch(before)
+            raise UnavailableError(
+                f"The profile “{profile}” does not fit in {format_bytes(self._card.limit_bytes)}; "
+                f"{before or 'no profile'} stays in force.",
+                detail=failure,
+            )
+        self._own_profile = profile
+
+    def predict(self, request: ImageRequest) -> Mapping[Profile, Prediction]:
+        return predictions(self._meter.footprint(request), self._free_for_model())
+
+    def choose(self, request: ImageRequest) -> Choice:
+        chosen = self._plan(request)
+        return Choice(chosen.profile, chosen.reason, chosen.peak_bytes)
+
+    def generate(
+        self, request: ImageRequest, profile: Profile, job_id: str, folder: Path, observer: JobObserver
+    ) -> JobResult:
+        check_writable(folder)
+        self._observer, self._rungs = observer, []
+        notices: list[str] = []
+        tiled = False
+        asked = profile
+        if profile is Profile.AUTO:
+            chosen = self._plan(request)
+            notices.append(f"auto chose {chosen.reason}")
+            profile, tiled, estimate = chosen.profile, chosen.tiled, chosen.peak_bytes
+        else:
+            estimate = self._meter.footprint(request).peak_bytes(profile)
+        facts = JobFacts(job_id, "standalone", self._model.name, request, asked.value, folder, estimate)
+        try:
+            self._place(profile)
+            with self._guard.job():
+                if tiled:
+                    self._guard.plan_tiled(self._vae, "decode")
+                    self._guard.plan_tiled(self._vae, "encode")
+                return self._run(facts, observer, notices)
+        finally:
+            self._observer = self._batch = None
+            if self._own_profile is not None:
+                self._try_place(self._own_profile)
+
+    def close(self) -> None:
+        self._guard.undo()
+        self._placed.undo()
+        for device in self._devices:
+            device.undo()
+        self._card.close()
+
+    def _run(self, facts: JobFacts, observer: JobObserver, notices: list[str]) -> JobResult:
+        request = facts.request
+        delivered: dict[int, DeliveredImage] = {}
+        given_up: list[ImageRecord] = []
+        for first in range(0, request.image_count, request.batch_size):
+            if observer.stop_requested():
+                break
+            self._deliver(facts, range(first, first + request.batch_size), observer, delivered, given_up, notices)
+        interrupted = observer.stop_requested() and len(delivered) + len(given_up) < request.image_count
+        if not delivered and given_up:
+            raise LadderExhaustedError(f"No image could be made: {given_up[0].message}")
+        return JobResult(facts.job_id, tuple(delivered.values()), tuple(given_up), tuple(notices), interrupted)
+
+    def _deliver(
+        self,
+        facts: JobFacts,
+        indices: Sequence[int],
+        observer: JobObserver,
+        delivered: dict[int, DeliveredImage],
+        given_up: list[ImageRecord],
+        notices: list[str],
+    ) -> None:
+        """Make these images together; where that fits in no way, each on its own; give up only on those that fail."""
+        observer.batch(indices[0] // facts.request.batch_size)
+        rungs_before = len(self._rungs)
+        batch = Batch(
+            facts,
+            self._pipeline_for(facts.request),
+            self._card,
+            observer,
+            indices,
+            warm_up=not self._warm,
+            profile_used=lambda: str(self._placed.profile),
+            rungs_taken=lambda: tuple(self._rungs[rungs_before:]),
+        )
+        self._batch = batch
+        failure = _try_batch(batch, delivered)
+        notices.extend(batch.notices)
+        self._warm = True
+        if failure is None:
+            return
+        if len(indices) == 1:
+            given_up.append(observer.image(batch.given_up(failure)))
+            return
+        for index in indices:
+            if index not in delivered and not observer.stop_requested():
+                self._deliver(facts, [index], observer, delivered, given_up, notices)
+
+    def _pipeline_for(self, request: ImageRequest) -> Any:
+        if request.init_image is None:
+            return self._pipeline
+        if self._image_to_image is None:
+            self._image_to_image = image_to_image(self._pipeline)
+            self._image_to_image.set_progress_bar_config(disable=True)
+            self._devices.append(ExecutionDevice(self._image_to_image, self._card.device))
+        return self._image_to_image
+
+    def _place(self, profile: Profile) -> None:
+        """Apply a profile for a job, or the next smaller one where its weights alone do not fit."""
+        while True:
+            self._warm = self._warm and self._placed.profile is profile
+            failure = self._try_place(profile)
+            if failure is None:
+                break
+            self._card.release_cached()
+            smaller = SMALLER.get(profile)
+            if smaller is None:
+                raise LadderExhaustedError("The model's largest layer does not fit on the card.", detail=failure)
+            limit = format_bytes(self._card.limit_bytes)
+            self._report(f"the model does not fit in {limit} as {profile}: went from {profile} to {smaller}")
+            profile = smaller
+        if self._observer is not None:
+            self._observer.profile(profile)
+
+    def _try_place(self, profile: Profile) -> str | None:
+        try:
+            self._placed.switch(profile)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return first_line(error)
+        return None
+
+    def _plan(self, request: ImageRequest) -> Plan:
+        return plan(self._meter.footprint(request), self._free_for_model())
+
+    def _free_for_model(self) -> int:
+        """What would be free on the card with none of our weights there."""
+        return self._card.free_bytes() + self._placed.resident_bytes()
+
+    def _on_rung(self, rung: Rung) -> None:
+        self._report(rung.words)
+        if self._observer is not None and self._placed.profile is not None:
+            self._observer.profile(self._placed.profile)
+
+    def _report(self, words: str) -> None:
+        self._rungs.append(words)
+        if self._observer is not None:
+            self._observer.rung(words)
+
+    def _whereabouts(self) -> str:
+        return self._batch.whereabouts() if self._batch else ""
+
+
+def _try_batch(batch: Batch, delivered: dict[int, DeliveredImage]) -> str | None:
+    """Run a batch; why it could not be finished, or ``None`` if it was, or was stopped."""
+    try:
+        batch.run(delivered.__setitem__)
+    except LadderExhaustedError as error:
+        return str(error)
+    except InterruptedBatchError:
+        return None
+    return None

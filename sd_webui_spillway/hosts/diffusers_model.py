@@ -1,0 +1,161 @@
+"""A diffusers pipeline as components: what they are, what their calls need, and where the pipeline believes it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import diffusers
+import torch
+
+from ..host_port import ImageRequest
+from ..placement.card import Card
+from ..placement.component import Component, ComponentKind, parts
+from ..placement.placements import OneAtATime
+from ..placement.profile import Profile
+from ..planning.activation_meter import ActivationMeter, Inputs, fake_dtype
+from ..planning.footprint import CallNeed, Footprint
+
+_STRIP_ROWS, _STRIP_COPIES = 8, 10
+"""The narrowest strip of a tiled VAE and how many copies of it live at once (see recovery.tiled_vae)."""
+
+
+def components_of(pipeline: Any) -> tuple[Component, ...]:
+    """The components of a Stable Diffusion or SDXL pipeline, in the order in which a job uses them."""
+    found = [
+        Component(name, ComponentKind.TEXT_ENCODER, getattr(pipeline, name), {"forward": ()})
+        for name in ("text_encoder", "text_encoder_2")
+        if getattr(pipeline, name, None) is not None
+    ]
+    found.append(Component("unet", ComponentKind.UNET, pipeline.unet, {"forward": ()}))
+    vae = pipeline.vae
+    quant = ("quant_conv",) if getattr(vae, "quant_conv", None) is not None else ()
+    post_quant = ("post_quant_conv",) if getattr(vae, "post_quant_conv", None) is not None else ()
+    found.append(
+        Component(
+            "vae",
+            ComponentKind.VAE,
+            vae,
+            {"encode": ("encoder", *quant), "decode": (*post_quant, "decoder")},
+            tileable={"encode": "encoder", "decode": "decoder"},
+        )
+    )
+    return tuple(found)
+
+
+def image_to_image(pipeline: Any) -> Any:
+    """The image-to-image pipeline over the same components; nothing is loaded or copied."""
+    family = diffusers.StableDiffusionXLImg2ImgPipeline
+    if not isinstance(pipeline, diffusers.StableDiffusionXLPipeline):
+        family = diffusers.StableDiffusionImg2ImgPipeline
+    options = {} if family is diffusers.StableDiffusionXLImg2ImgPipeline else {"requires_safety_checker": False}
+    return family(**pipeline.components, **options)
+
+
+class ExecutionDevice:
+    """Makes a pipeline run on the card whatever its weights' places say; undone by :meth:`undo`.
+
+    diffusers works out where to run from where the weights are, which is wrong for any placement that keeps them in
+    system memory. A subclass of the same name answers instead; no class of diffusers is touched.
+    """
+
+    def __init__(self, pipeline: Any, device: torch.device) -> None:
+        self._pipeline = pipeline
+        self._before = type(pipeline)
+        answer = property(lambda _: device)
+        members = {"_execution_device": answer, "device": answer, "__module__": self._before.__module__}
+        pipeline.__class__ = type(self._before.__name__, (self._before,), members)
+
+    def undo(self) -> None:
+        """Give the pipeline its own class back."""
+        self._pipeline.__class__ = self._before
+
+
+class FootprintMeter:
+    """Works out footprints of requests. Make it before any guard or placement is on the model."""
+
+    def __init__(self, pipeline: Any, components: tuple[Component, ...], card: Card) -> None:
+        self._pipeline = pipeline
+        self._components = components
+        self._meters = {component.name: ActivationMeter(component.module) for component in components}
+        self._largest_unit = {
+            profile: OneAtATime(profile, components, card).largest_unit_bytes()
+            for profile in (Profile.LOWVRAM, Profile.SEQUENTIAL)
+        }
+        self._model_bytes = sum(_weights_bytes([component.module]) for component in components)
+        self._activations: dict[tuple[Any, ...], int] = {}
+
+    def footprint(self, request: ImageRequest) -> Footprint:
+        """The footprint of one batch of this request."""
+        calls = []
+        for component in self._components:
+            for call, modules in parts(component).items():
+                if call == "encode" and request.init_image is None:
+                    continue
+                calls.append(self._need(component, call, modules, request))
+        return Footprint(self._model_bytes, tuple(calls))
+
+    def _need(self, component: Component, call: str, modules: Any, request: ImageRequest) -> CallNeed:
+        whole = _weights_bytes(modules)
+        lowvram = self._largest_unit[Profile.LOWVRAM].get(component.name, whole)
+        key = (component.name, call, request.width, request.height, _rows(component, request))
+        if key not in self._activations:
+            inputs = self._inputs(component, call, request)
+            self._activations[key] = self._meters[component.name].peak_bytes(call, inputs)
+        return CallNeed(
+            component=component.name,
+            call=call,
+            weights_bytes={
+                Profile.MEDVRAM: whole,
+                Profile.LOWVRAM: lowvram,
+                Profile.SEQUENTIAL: self._largest_unit[Profile.SEQUENTIAL].get(component.name, whole),
+            },
+            activation_bytes=self._activations[key],
+            tiled_activation_bytes=self._tiled_bytes(request) if call in component.tileable else None,
+        )
+
+    def _inputs(self, component: Component, call: str, request: ImageRequest) -> Callable[[], Inputs]:
+        """A maker of arguments shaped as the pipeline's; called under a mode in which tensors have no data."""
+        rows = _rows(component, request)
+        dtype = fake_dtype(component.module.dtype)
+        height, width = request.height // 8, request.width // 8
+        latents = (rows, self._pipeline.vae.config.latent_channels, height, width)
+
+        def text() -> Inputs:
+            return (torch.zeros((rows, 77), dtype=torch.int64),), {"output_hidden_states": True}
+
+        def unet() -> Inputs:
+            config = component.module.config
+            context = torch.zeros((rows, 77, config.cross_attention_dim), dtype=dtype)
+            added = None
+            if config.addition_embed_type == "text_time":
+                projected = self._pipeline.text_encoder_2.config.projection_dim
+                added = {"text_embeds": torch.zeros((rows, projected), dtype=dtype), "time_ids": torch.zeros((rows, 6))}
+            sample = torch.zeros((rows, config.in_channels, height, width), dtype=dtype)
+            return (sample, torch.tensor(1), context), {"added_cond_kwargs": added}
+
+        def vae() -> Inputs:
+            shape = latents if call == "decode" else (rows, 3, request.height, request.width)
+            return (torch.zeros(shape, dtype=dtype),), {}
+
+        return {ComponentKind.TEXT_ENCODER: text, ComponentKind.UNET: unet, ComponentKind.VAE: vae}[component.kind]
+
+    def _tiled_bytes(self, request: ImageRequest) -> int:
+        """Strips at the picture's full size, or the middle block at an eighth of it, whichever is larger."""
+        channels = self._pipeline.vae.config.block_out_channels
+        size = torch.empty((), dtype=self._pipeline.vae.dtype).element_size()
+        strip = request.width * channels[min(1, len(channels) - 1)] * _STRIP_ROWS
+        middle = request.width // 8 * request.height // 8 * channels[-1]
+        return max(strip, middle) * size * _STRIP_COPIES
+
+
+def _rows(component: Component, request: ImageRequest) -> int:
+    """Rows of one call: prompt and negative prompt for each image of a batch, one image at a time in the VAE."""
+    if component.kind is ComponentKind.UNET:
+        return request.batch_size * (2 if request.guidance_scale > 1 else 1)
+    return 1
+
+
+def _weights_bytes(modules: Any) -> int:
+    tensors = {id(t): t.nbytes for module in modules for t in (*module.parameters(), *module.buffers())}
+    return sum(tensors.values())

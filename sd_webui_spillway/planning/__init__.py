@@ -1,0 +1,1 @@
+"""What a request needs, and which profile serves it best."""
