@@ -1,7 +1,10 @@
 """What memory there is: the card's, what the card borrows of the system's, and RAM."""
 
 from .cap import shared_cap_bytes
-from .monitor import Monitor
+from .machine import machine_providers
+from .monitor import Monitor, PeakWatch
 from .snapshot import MemoryProvider, MemoryReader, MemorySnapshot
 
-__all__ = ["MemoryProvider", "MemoryReader", "MemorySnapshot", "Monitor", "shared_cap_bytes"]
+__all__ = [
+    "MemoryProvider", "MemoryReader", "MemorySnapshot", "Monitor", "PeakWatch", "machine_providers", "shared_cap_bytes",
+]

@@ -3,5 +3,11 @@
 from .image_log import ImageLog, Median
 from .image_record import ImageRecord, Outcome
 from .log_rows import LogFilter
+from .stopwatch import Stopwatch
+from .summary import badge_text, job_sentence, table_rows
 
-__all__ = ["ImageLog", "ImageRecord", "LogFilter", "Median", "Outcome"]
+__all__ = [
+    "ImageLog", "ImageRecord", "LogFilter", "Median", "Outcome",
+    "Stopwatch",
+    "badge_text", "job_sentence", "table_rows",
+]
