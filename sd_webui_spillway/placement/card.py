@@ -43,6 +43,9 @@ class Card(Protocol):
 
     def reset_peak(self) -> None: ...
 
+    def resting(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor.data``, known from now on to be in system memory (a simulated card cannot see that by itself)."""
+
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy on the card, always a new storage.
 
@@ -90,7 +93,7 @@ class CudaCard:
         self._total_bytes = torch.cuda.get_device_properties(self.device).total_memory
         if limit_bytes is not None and limit_bytes > self._total_bytes:
             raise BadInputError(
-                f"The limit of {format_bytes(limit_bytes)} is more than the card has ({format_bytes(self._total_bytes)})."
+                f"The limit of {format_bytes(limit_bytes)} is more than the card's {format_bytes(self._total_bytes)}."
             )
         self._limit_bytes = limit_bytes
         name = torch.cuda.get_device_name(self.device)
@@ -120,6 +123,9 @@ class CudaCard:
 
     def reset_peak(self) -> None:
         torch.cuda.reset_peak_memory_stats(self.device)
+
+    def resting(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.data
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode(False), torch.no_grad():

@@ -100,6 +100,7 @@ class OneAtATime:
         slots = SlotTable(keep_masters=True)
         for component in components:
             self._cut(component, slots)
+        self._slots = slots.slots_of([component.module for component in components])
 
     def _cut(self, component: Component, slots: SlotTable) -> None:
         pieces = list(self._pieces(component))
@@ -125,6 +126,8 @@ class OneAtATime:
         return ()
 
     def apply(self) -> None:
+        for slot in self._slots:
+            self._card.resting(slot.tensor)
         for _, module, unit in self._by_module:
             self._handles.append(module.register_forward_pre_hook(self._hook(unit), prepend=True))
 

@@ -40,7 +40,7 @@ class WeightSlot:
             torch.cuda.OutOfMemoryError: it does not fit; nothing has changed.
         """
         if self._copy is None:
-            resting = self.tensor.data
+            resting = card.resting(self.tensor)
             self._copy = card.put(resting)
             self._master = resting if self._keep_master else None
             self.nbytes = resting.nbytes

@@ -131,7 +131,12 @@ class Guard:
         return guarded
 
     def _call(
-        self, component: Component, call: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        component: Component,
+        call: str,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         memory = self._remembered(component, call)
         random = _Random()

@@ -64,11 +64,9 @@ def climb(
     The iterator ends where no smaller way is left.
     """
     yield Rung(RungKind.RELEASE, "released what was cached and tried again")
-    child = component.tileable.get(call)
-    if switches.tile and child is not None and not memory.tiled:
-        if cannot_tile_because(component.module.get_submodule(child)) is None:
-            memory.tiled = True
-            yield Rung(RungKind.TILE, f"ran the {call} in strips")
+    if switches.tile and not memory.tiled and _can_tile(component, call):
+        memory.tiled = True
+        yield Rung(RungKind.TILE, f"ran the {call} in strips")
     while switches.smaller_placement:
         smaller = SMALLER.get(model.profile) if model.profile else None
         if smaller is None:
@@ -83,3 +81,8 @@ def climb(
         at_once = (at_once + 1) // 2
         memory.rows_per_call = at_once
         yield Rung(RungKind.SPLIT_ROWS, f"ran {rows} rows as {at_once} at a time")
+
+
+def _can_tile(component: Component, call: str) -> bool:
+    child = component.tileable.get(call)
+    return child is not None and cannot_tile_because(component.module.get_submodule(child)) is None

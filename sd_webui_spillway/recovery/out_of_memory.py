@@ -37,8 +37,9 @@ def is_out_of_memory(error: BaseException | None) -> bool:
             return False
         if isinstance(error, torch.cuda.OutOfMemoryError):
             return True
-        if isinstance(error, RuntimeError):
-            if getattr(error, "error_code", None) == _CUDA_MEMORY_ALLOCATION or _MESSAGES.search(str(error)):
-                return True
+        if isinstance(error, RuntimeError) and (
+            getattr(error, "error_code", None) == _CUDA_MEMORY_ALLOCATION or _MESSAGES.search(str(error))
+        ):
+            return True
         error = error.__cause__
     return False
