@@ -148,6 +148,7 @@ class Session:
         with self._exclusive():
             job_id = uuid.uuid4().hex
             log_failures: list[str] = []
+            notices_before = len(self.log.notices)
             with _Recorder(self.log, self.monitor, log_failures) as recorder:
                 tracker = JobTracker(job_id, request, profile, recorder.image, recorder.batch)
                 self._job = tracker
@@ -155,9 +156,8 @@ class Session:
                     result = self._host.generate(request, profile, job_id, self.output_folder, tracker)
                 finally:
                     self._job = None
-            self._last_job = JobResult(
-                result.job_id, result.images, result.given_up, (*result.notices, *log_failures), result.interrupted
-            )
+            notices = (*result.notices, *log_failures, *self.log.notices[notices_before:])
+            self._last_job = replace(result, notices=notices)
             return self._last_job
 
     def stop(self) -> bool:
@@ -182,8 +182,10 @@ class Session:
         self.stop()
         self.monitor.stop()
         with self._busy:
-            self._host.close()
-            self.log.close()
+            try:
+                self._host.close()
+            finally:
+                self.log.close()
 
     def _unavailable(self, profile: Profile) -> str | None:
         return PROFILES[profile].unavailable_because or self.info().unavailable_profiles.get(profile)

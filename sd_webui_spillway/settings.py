@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .errors import StorageError, first_line
+from .errors import BadInputError, StorageError, first_line
+from .memory.cap import shared_cap_bytes
 from .placement.profile import Profile
 
 logger = logging.getLogger(__name__)
@@ -30,6 +33,7 @@ class SettingsFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = threading.Lock()
         self.value = self._read()
 
     def change(self, **changes: Any) -> Settings:
@@ -38,15 +42,21 @@ class SettingsFile:
         Raises:
             StorageError: it cannot be written; the choice holds for this session.
         """
-        self.value = replace(self.value, **changes)
+        with self._lock:
+            self.value = replace(self.value, **changes)
+            self._write()
+            return self.value
+
+    def _write(self) -> None:
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_text(json.dumps(asdict(self.value), indent=2), encoding="utf-8")
             temporary.replace(self._path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
             raise StorageError(f"The settings cannot be saved to {self._path}: {first_line(error)}.") from error
-        return self.value
 
     def _read(self) -> Settings:
         try:
@@ -54,9 +64,17 @@ class SettingsFile:
             known = {name: stored[name] for name in asdict(Settings()) if name in stored}
             if "profile" in known:
                 known["profile"] = Profile(known["profile"])
-            return Settings(**known)
+            return _checked(Settings(**known))
         except FileNotFoundError:
             return Settings()
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, BadInputError) as error:
             logger.warning("settings in %s cannot be read (%s); the defaults are used", self._path, first_line(error))
             return Settings()
+
+
+def _checked(settings: Settings) -> Settings:
+    """A file edited by hand may hold what no control would let through."""
+    if not (isinstance(settings.badges, bool) and isinstance(settings.cap_bytes, int | None)):
+        raise TypeError("a value of another kind than expected")
+    shared_cap_bytes(None, settings.cap_bytes, settings.cap_ram_percent)
+    return settings

@@ -50,14 +50,15 @@ def table_rows(records: Iterable[ImageRecord]) -> list[dict[str, str]]:
     return [_row(number, record) for number, record in enumerate(records, 1)]
 
 
-def job_sentence(result: Result) -> str:
+def job_sentence(result: Result, asked_count: int | None = None) -> str:
     """``8 of 8 images in 12.31 s; 2 out-of-memory recoveries; nothing lost.``
 
-    The seconds are the sum over the images, those given up included. A call that several images of a batch shared
+    ``asked_count`` is how many images were asked for, where that is more than ended (a job that was stopped). The
+    seconds are the sum over the images, those given up included. A call that several images of a batch shared
     counts as one recovery.
     """
     delivered, lost = [image.record for image in result.images], list(result.given_up)
-    asked = len(delivered) + len(lost)
+    asked = max(asked_count or 0, len(delivered) + len(lost))
     seconds = sum(record.total_seconds for record in (*delivered, *lost))
     parts = [f"{len(delivered)} of {_count(asked, 'image')} in {format_seconds(seconds)}"]
     recoveries = _recoveries([*delivered, *lost])
