@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import pickle
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -127,7 +126,7 @@ def _read_pickle(path: Path, head: bytes) -> Checkpoint:
         ) from error
     except OSError:
         raise
-    except Exception as error:  # noqa: BLE001 - a damaged pickle can raise anything; none of it is ours
+    except Exception as error:
         raise ModelFileError(
             f"“{path.name}” is truncated or damaged and cannot be read.", detail=f"{type(error).__name__}: {error}"
         ) from error
