@@ -1,0 +1,152 @@
+"""Modules from configurations: first without memory, then holding tensors that are already there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ModelFileError, UnavailableError
+from .clip_tokenizer import CLIP_PAD, OPEN_CLIP_PAD, clip_tokenizer
+from .families import Family, ModelConfig, scheduler_arguments
+from .ldm_layout import TEXT, TEXT_2, UNET, VAE, State
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKL, DiffusionPipeline, UNet2DConditionModel
+    from transformers import PreTrainedModel
+
+_WRAPPER = "text_model."
+
+
+@dataclass(frozen=True)
+class Modules:
+    """The networks of one model."""
+
+    unet: UNet2DConditionModel
+    vae: AutoencoderKL
+    text_encoders: tuple[PreTrainedModel, ...]
+
+    def by_name(self) -> dict[str, nn.Module]:
+        """Component name, as pipelines call it → module."""
+        texts = dict(zip((TEXT, TEXT_2), self.text_encoders, strict=False))
+        return {UNET: self.unet, VAE: self.vae, **texts}
+
+    def states(self) -> dict[str, State]:
+        """Component name → state dict."""
+        return {name: module.state_dict() for name, module in self.by_name().items()}
+
+
+def empty_modules(config: ModelConfig) -> Modules:
+    """The modules on the meta device: names and shapes, no memory.
+
+    Raises:
+        UnavailableError: diffusers or transformers is not installed.
+        ModelFileError: their classes cannot be built so.
+    """
+    try:
+        from diffusers import AutoencoderKL, UNet2DConditionModel
+        from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
+    except ImportError as error:
+        raise UnavailableError(
+            "Loading models is unavailable, because diffusers and transformers are not installed.", detail=str(error)
+        ) from error
+    try:
+        with torch.device("meta"):
+            unet, vae = UNet2DConditionModel(**config.unet), AutoencoderKL(**config.vae)
+            encoders = []
+            for arguments in config.text_encoders:
+                rest = {name: value for name, value in arguments.items() if name != "with_projection"}
+                projected = arguments["with_projection"]
+                encoders.append((CLIPTextModelWithProjection if projected else CLIPTextModel)(CLIPTextConfig(**rest)))
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ModelFileError("The model's sizes do not make a working network.", detail=repr(error)) from error
+    return Modules(unet, vae, tuple(encoders))
+
+
+def component_dtypes(config: ModelConfig, dtype: torch.dtype) -> dict[str, torch.dtype]:
+    """The number type each component is kept in: a VAE whose float16 overflows stays in float32."""
+    keep = dtype == torch.float16 and config.vae["force_upcast"]
+    return {UNET: dtype, VAE: torch.float32 if keep else dtype, TEXT: dtype, TEXT_2: dtype}
+
+
+def hold(modules: Modules, parts: Mapping[str, State], dtypes: Mapping[str, torch.dtype], file_name: str) -> Modules:
+    """Puts tensors into empty modules, without a copy where the number type is right already. They are then in
+    evaluation mode and need no gradients. ``parts`` is emptied on the way, so that no tensor is held twice.
+
+    Raises:
+        ModelFileError: names missing, left over, or of another shape.
+    """
+    for component, module in modules.by_name().items():
+        state = parts[component]
+        expected = module.state_dict()
+        wrapped = any(name.startswith(_WRAPPER) for name in expected)
+        ready: State = {}
+        for name in list(state):
+            # transformers 5.6 dropped the wrapper from CLIPTextModel, but not from the class with a projection.
+            ours = name if wrapped else name.removeprefix(_WRAPPER)
+            ready[ours] = state.pop(name).to(dtypes[component])
+        _compare(expected, ready, component, file_name)
+        module.load_state_dict(ready, strict=False, assign=True)
+        _fill_buffers(module)
+        module.requires_grad_(False)
+        module.eval()
+    return modules
+
+
+def _compare(expected: Mapping[str, Tensor], ready: Mapping[str, Tensor], component: str, file_name: str) -> None:
+    # Very old transformers kept position_ids among the weights; they are counted out by _fill_buffers.
+    missing = [name for name in expected if name not in ready and not name.endswith("position_ids")]
+    extra = [name for name in ready if name not in expected]
+    other = [name for name in ready if name in expected and ready[name].shape != expected[name].shape]
+    for names, words in ((missing, "lacks"), (extra, "has an unknown layer")):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise ModelFileError(f"“{file_name}” does not fit: its {component} {words} {names[0]}{more}.")
+    if other:
+        name = other[0]
+        raise ModelFileError(
+            f"“{file_name}” does not fit: {name} of its {component} is {list(ready[name].shape)} "
+            f"instead of {list(expected[name].shape)}."
+        )
+
+
+def _fill_buffers(module: nn.Module) -> None:
+    """Buffers that no file holds and that the meta device left without content: CLIP's ``position_ids``, 0, 1, 2 …"""
+    for owner in module.modules():
+        for name, buffer in owner.named_buffers(recurse=False):
+            if buffer.is_meta:
+                if name != "position_ids":
+                    raise ModelFileError(f"This version of diffusers or transformers has an unknown buffer: {name}.")
+                owner.register_buffer(name, torch.arange(buffer.shape[-1]).expand(buffer.shape), persistent=False)
+
+
+def tokenizer_pads(family: Family) -> tuple[str, ...]:
+    """What each of the family's tokenizers pads with."""
+    return {"sd1": (CLIP_PAD,), "sd2": (OPEN_CLIP_PAD,), "sdxl": (CLIP_PAD, OPEN_CLIP_PAD)}[family]
+
+
+def assemble(config: ModelConfig, modules: Modules, cache: Path) -> DiffusionPipeline:
+    """A diffusers pipeline of these modules; tokenizer files are written into ``cache`` the first time.
+
+    The scheduler is DDIM (SDXL: Euler) on the schedule that the family was trained with.
+    """
+    import diffusers
+
+    tokenizers = [clip_tokenizer(cache, pad) for pad in tokenizer_pads(config.family)]
+    schedule = scheduler_arguments(config)
+    parts: dict[str, Any] = {"unet": modules.unet, "vae": modules.vae}
+    parts |= dict(zip(("tokenizer", "tokenizer_2"), tokenizers, strict=False))
+    parts |= dict(zip((TEXT, TEXT_2), modules.text_encoders, strict=False))
+    if config.family == "sdxl":
+        parts["scheduler"] = diffusers.EulerDiscreteScheduler(**schedule)
+        pipeline = diffusers.StableDiffusionXLPipeline(**parts, add_watermarker=False)
+    else:
+        parts["scheduler"] = diffusers.DDIMScheduler(**schedule, clip_sample=False, set_alpha_to_one=False)
+        pipeline = diffusers.StableDiffusionPipeline(
+            **parts, safety_checker=None, feature_extractor=None, requires_safety_checker=False
+        )
+    return pipeline

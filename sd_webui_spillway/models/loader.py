@@ -1,0 +1,165 @@
+"""One call from a path to a pipeline on system memory."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from ..errors import ModelFileError, UnavailableError, first_line
+from . import embedded
+from .building import assemble, component_dtypes, empty_modules, hold
+from .checkpoint_reader import read_checkpoint
+from .ldm_config import prediction_type, read_config
+from .ldm_layout import to_diffusers
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
+
+_log = logging.getLogger(__name__)
+LoadedFamily = Literal["sd1", "sd2", "sdxl", "embedded"]
+_INDEX = "model_index.json"
+_SD, _SDXL = "StableDiffusionPipeline", "StableDiffusionXLPipeline"
+_LIBRARIES = ("diffusers", "transformers", "stable_diffusion", None)
+"""What a folder's index may name: diffusers imports whatever stands there."""
+_SD2_CONTEXT = 1024
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to be placed: in evaluation mode, without gradients, on system memory."""
+
+    pipeline: DiffusionPipeline
+    name: str
+    """The file's stem or the folder's name."""
+    family: LoadedFamily
+    default_size: tuple[int, int]
+    """Width and height in pixels."""
+    notices: tuple[str, ...] = ()
+    """Sentences a person should see."""
+
+
+def load_model(path: Path | None, cache: Path, dtype: torch.dtype | None = None) -> LoadedModel:
+    """The model at ``path``: a single file in the original layout, or a diffusers folder; ``None`` is the embedded one.
+
+    ``cache`` takes the tokenizer's files and the embedded model. ``dtype`` is float32 where it is not given; in
+    float16 an SDXL's VAE stays in float32, because the published one overflows. A safetensors file that is in
+    ``dtype`` already stays mapped to the disk and is not copied.
+
+    Raises:
+        ModelFileError: the file or folder cannot be used; one sentence says why.
+        UnavailableError: a package is missing.
+        StorageError: the file cannot be read, or the cache not written.
+    """
+    wanted = dtype or torch.float32
+    if path is None:
+        loaded = _load_folder(embedded.embedded_folder(cache), wanted)
+        return LoadedModel(loaded.pipeline, embedded.NAME, "embedded", loaded.default_size, (embedded.NOTICE,))
+    if path.is_dir() and (path / _INDEX).is_file():
+        return _load_folder(path, wanted)
+    return _load_file(path, cache, wanted)
+
+
+def _load_file(path: Path, cache: Path, dtype: torch.dtype) -> LoadedModel:
+    checkpoint = read_checkpoint(path)
+    config = read_config(checkpoint)
+    notices = []
+    prediction, told = prediction_type(checkpoint, config.family)
+    if not told:
+        notices.append(
+            f"Nothing says how “{path.name}” predicts; {prediction} is assumed. If pictures come out as noise, put a "
+            f".yaml with the right parameterization beside it."
+        )
+    parts = to_diffusers(checkpoint.tensors, config)
+    checkpoint.tensors.clear()  # from here each tensor is held once: see hold
+    modules = hold(empty_modules(config), parts, component_dtypes(config, dtype), path.name)
+    pipeline = assemble(config, modules, cache)
+    _log.info("loaded %s: %s, %s", path, config.family, dtype)
+    return LoadedModel(pipeline, path.stem, config.family, config.default_size, tuple(notices))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelFileError(
+            f"The model folder “{path.parent.name}” is damaged: {path.name} cannot be read.", detail=repr(error)
+        ) from error
+    if not isinstance(content, dict):
+        raise ModelFileError(f"The model folder “{path.parent.name}” is damaged: {path.name} holds no settings.")
+    return content
+
+
+def _checked_index(folder: Path) -> str:
+    """The pipeline class that a folder's index names, once everything else in it is known to be harmless."""
+    index = _json(folder / _INDEX)
+    kind = index.get("_class_name")
+    if kind not in (_SD, _SDXL):
+        raise ModelFileError(f"“{folder.name}” is a {kind} model; only {_SD} and {_SDXL} are supported.")
+    for component, entry in index.items():
+        if isinstance(entry, list) and (len(entry) != 2 or entry[0] not in _LIBRARIES):
+            raise ModelFileError(
+                f"“{folder.name}” was refused: its {component} comes from “{entry[0] if entry else ''}”, which is "
+                f"neither diffusers nor transformers."
+            )
+        needed = isinstance(entry, list) and entry[0] is not None and component not in ("safety_checker",)
+        if needed and component in ("unet", "vae", "text_encoder") and not (folder / component).is_dir():
+            raise ModelFileError(f"The model folder “{folder.name}” is incomplete: its {component} is missing.")
+    return str(kind)
+
+
+def _load_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
+    kind = _checked_index(folder)
+    try:
+        import diffusers
+    except ImportError as error:
+        raise UnavailableError(
+            "Loading models is unavailable, because diffusers is not installed.", detail=str(error)
+        ) from error
+    options: dict[str, Any] = {"local_files_only": True, "torch_dtype": dtype}
+    try:
+        if kind == _SD:
+            pipeline = diffusers.StableDiffusionPipeline.from_pretrained(
+                str(folder), safety_checker=None, requires_safety_checker=False, **options
+            )
+        else:
+            if dtype == torch.float16 and _json(folder / "vae" / "config.json").get("force_upcast", True):
+                vae = diffusers.AutoencoderKL.from_pretrained(
+                    str(folder / "vae"), local_files_only=True, torch_dtype=torch.float32
+                )
+                options["vae"] = vae
+            pipeline = diffusers.StableDiffusionXLPipeline.from_pretrained(
+                str(folder), add_watermarker=False, **options
+            )
+    except ModelFileError:
+        raise
+    # Three libraries read a folder, each with exceptions of its own for a file that is missing, cut or of another
+    # shape; to the person it is one fact, and the detail keeps theirs.
+    except Exception as error:
+        raise ModelFileError(
+            f"The model folder “{folder.name}” cannot be loaded: {first_line(error).rstrip('.')}.", detail=repr(error)
+        ) from error
+    return _finished(folder, kind, pipeline)
+
+
+def _finished(folder: Path, kind: str, pipeline: Any) -> LoadedModel:
+    unet, vae = pipeline.unet, pipeline.vae
+    if unet.config.in_channels != vae.config.latent_channels:
+        raise ModelFileError(
+            f"“{folder.name}” has a UNet of {unet.config.in_channels} input channels, which is not supported yet."
+        )
+    for module in pipeline.components.values():
+        if isinstance(module, torch.nn.Module):
+            if any(tensor.is_meta for tensor in module.parameters()):
+                raise ModelFileError(f"The model folder “{folder.name}” is incomplete: weights are missing.")
+            module.requires_grad_(False)
+            module.eval()
+    family: LoadedFamily = "sdxl" if kind == _SDXL else "sd1"
+    if kind == _SD and unet.config.cross_attention_dim == _SD2_CONTEXT:
+        family = "sd2"
+    side = int(unet.config.sample_size) * 2 ** (len(vae.config.block_out_channels) - 1)
+    return LoadedModel(pipeline, folder.name, family, (side, side))
