@@ -38,7 +38,7 @@ class DiffusersHost:
         self._pipeline = model.pipeline
         self._pipeline.set_progress_bar_config(disable=True)
         components = components_of(self._pipeline)
-        self._meter = FootprintMeter(self._pipeline, components, card)
+        self._meter = FootprintMeter(self._pipeline, components)
         self._placed = PlacedModel(components, card)
         self._vae = components[-1]
         self._guard = Guard(self._placed, on_rung=self._on_rung, whereabouts=self._whereabouts)

@@ -9,9 +9,8 @@ import diffusers
 import torch
 
 from ..host_port import ImageRequest
-from ..placement.card import Card
 from ..placement.component import Component, ComponentKind, parts
-from ..placement.placements import OneAtATime
+from ..placement.placements import largest_unit_bytes
 from ..placement.profile import Profile
 from ..planning.activation_meter import ActivationMeter, Inputs, fake_dtype
 from ..planning.footprint import CallNeed, Footprint
@@ -74,12 +73,12 @@ class ExecutionDevice:
 class FootprintMeter:
     """Works out footprints of requests. Make it before any guard or placement is on the model."""
 
-    def __init__(self, pipeline: Any, components: tuple[Component, ...], card: Card) -> None:
+    def __init__(self, pipeline: Any, components: tuple[Component, ...]) -> None:
         self._pipeline = pipeline
         self._components = components
         self._meters = {component.name: ActivationMeter(component.module) for component in components}
         self._largest_unit = {
-            profile: OneAtATime(profile, components, card).largest_unit_bytes()
+            profile: largest_unit_bytes(profile, components)
             for profile in (Profile.LOWVRAM, Profile.SEQUENTIAL)
         }
         self._model_bytes = sum(_weights_bytes([component.module]) for component in components)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from torch import nn
@@ -50,7 +50,7 @@ class WholeModel:
     def __init__(self, components: Sequence[Component], card: Card) -> None:
         self._card = card
         slots = SlotTable(keep_masters=False)
-        self._units = [WeightUnit(c.name, slots.slots_of([c.module])) for c in components]
+        self._units = [WeightUnit(slots.slots_of([c.module])) for c in components]
 
     def apply(self) -> None:
         complete = False
@@ -93,7 +93,7 @@ class OneAtATime:
         self._components = components
         self._resident: WeightUnit | None = None
         self._by_call: dict[tuple[str, str], WeightUnit] = {}
-        self._by_module: list[tuple[str, nn.Module, WeightUnit]] = []
+        self._by_module: list[tuple[nn.Module, WeightUnit]] = []
         self._held: dict[str, WeightUnit] = {}
         """What a component needs throughout a call beside the unit in use."""
         self._handles: list[RemovableHandle] = []
@@ -103,32 +103,21 @@ class OneAtATime:
         self._slots = slots.slots_of([component.module for component in components])
 
     def _cut(self, component: Component, slots: SlotTable) -> None:
-        pieces = list(self._pieces(component))
-        if not pieces or pieces[0][1] is component.module:
+        pieces = _pieces(self.profile, component)
+        if not pieces:
             for call, modules in parts(component).items():
-                unit = WeightUnit(f"{component.name}.{call}", slots.slots_of(modules))
-                self._by_call[component.name, call] = unit
+                self._by_call[component.name, call] = WeightUnit(slots.slots_of(modules))
             return
-        covered = set()
-        for name, module in pieces:
-            unit = WeightUnit(f"{component.name}.{name}", slots.slots_of([module]))
-            covered.update(unit.slots)
+        for module in pieces:
+            unit = WeightUnit(slots.slots_of([module]))
             if unit.slots:
-                self._by_module.append((component.name, module, unit))
-        left_over = [slot for slot in slots.slots_of([component.module]) if slot not in covered]
-        self._held[component.name] = WeightUnit(f"{component.name}.rest", tuple(left_over))
-
-    def _pieces(self, component: Component) -> Iterable[tuple[str, nn.Module]]:
-        if self.profile is Profile.SEQUENTIAL:
-            return leaves(component.module)
-        if self.profile is Profile.LOWVRAM and component.kind is ComponentKind.UNET:
-            return blocks(component.module)
-        return ()
+                self._by_module.append((module, unit))
+        self._held[component.name] = WeightUnit(slots.slots_of([component.module], without=pieces))
 
     def apply(self) -> None:
         for slot in self._slots:
             self._card.resting(slot.tensor)
-        for _, module, unit in self._by_module:
+        for module, unit in self._by_module:
             self._handles.append(module.register_forward_pre_hook(self._hook(unit), prepend=True))
 
     def undo(self) -> None:
@@ -157,13 +146,6 @@ class OneAtATime:
         for unit in self._held.values():
             unit.evict(self._card)
 
-    def largest_unit_bytes(self) -> dict[str, int]:
-        """By component that is cut into blocks or layers, the most of its weights on the card at once."""
-        largest: dict[str, int] = {}
-        for component, _, unit in self._by_module:
-            largest[component] = max(largest.get(component, 0), unit.nbytes)
-        return {name: size + self._held[name].nbytes for name, size in largest.items()}
-
     def _hook(self, unit: WeightUnit) -> Any:
         def bring(module: nn.Module, args: Any) -> None:
             del module, args
@@ -182,3 +164,26 @@ class OneAtATime:
         resident, self._resident = self._resident, None
         if resident is not None:
             resident.evict(self._card)
+
+
+def largest_unit_bytes(profile: Profile, components: Sequence[Component]) -> dict[str, int]:
+    """By component that this profile cuts, the most of its weights on the card at once."""
+    slots = SlotTable(keep_masters=True)
+    largest = {}
+    for component in components:
+        pieces = _pieces(profile, component)
+        if pieces:
+            beside = WeightUnit(slots.slots_of([component.module], without=pieces)).nbytes
+            largest[component.name] = beside + max(WeightUnit(slots.slots_of([piece])).nbytes for piece in pieces)
+    return largest
+
+
+def _pieces(profile: Profile, component: Component) -> list[nn.Module]:
+    """The modules that move on their own under a profile; none where the component moves call by call."""
+    if profile is Profile.SEQUENTIAL:
+        pieces = [module for _, module in leaves(component.module)]
+    elif profile is Profile.LOWVRAM and component.kind is ComponentKind.UNET:
+        pieces = [module for _, module in blocks(component.module)]
+    else:
+        pieces = []
+    return [] if component.module in pieces else pieces

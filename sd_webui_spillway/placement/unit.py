@@ -73,8 +73,7 @@ class WeightSlot:
 class WeightUnit:
     """Slots that move together: a component, a block or a layer."""
 
-    def __init__(self, name: str, slots: tuple[WeightSlot, ...]) -> None:
-        self.name = name
+    def __init__(self, slots: tuple[WeightSlot, ...]) -> None:
         self.slots = slots
         self._held: list[WeightSlot] = []
 
@@ -118,11 +117,14 @@ class SlotTable:
         self._keep_masters = keep_masters
         self._slots: dict[int, WeightSlot] = {}
 
-    def slots_of(self, modules: Iterable[nn.Module]) -> tuple[WeightSlot, ...]:
-        """The slots of all parameters and buffers of these modules, each once."""
+    def slots_of(self, modules: Iterable[nn.Module], without: Iterable[nn.Module] = ()) -> tuple[WeightSlot, ...]:
+        """The slots of all parameters and buffers of these modules, each once; those of ``without`` left out."""
+        left_out = {id(tensor) for module in without for tensor in chain(module.parameters(), module.buffers())}
         found: dict[int, WeightSlot] = {}
         for module in modules:
             for tensor in chain(module.parameters(), module.buffers()):
+                if id(tensor) in left_out:
+                    continue
                 slot = self._slots.get(id(tensor))
                 if slot is None:
                     slot = self._slots[id(tensor)] = WeightSlot(tensor, keep_master=self._keep_masters)

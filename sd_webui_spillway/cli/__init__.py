@@ -1,0 +1,5 @@
+"""The ``spillway`` command."""
+
+from .main import main
+
+__all__ = ["main"]
