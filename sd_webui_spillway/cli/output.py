@@ -64,8 +64,8 @@ def shown_progress(session: Session) -> Iterator[None]:
                 for rung in job.rungs[len(shown) :]:
                     shown.append(rung)
                     progress.console.print(f"  {rung}")
-                batches = job.image_index + job.step / max(1, job.step_count)
-                progress.update(task, description=job.stage, completed=batches, total=job.image_count, words=_words(job))
+                done = job.image_index
+                progress.update(task, description=job.stage, completed=done, total=job.image_count, words=_words(job))
 
         thread = threading.Thread(target=follow, name="spillway-progress", daemon=True)
         thread.start()

@@ -18,7 +18,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Stable Diffusion under a memory limit: it recovers from running out, and says what images cost.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    parser.add_argument("-v", "--verbose", action="store_true", help="say what is done, and technical details of errors")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say what is done, with technical details")
     parser.add_argument("--data-folder", type=Path, help="where the image log and the settings are kept")
     words = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
