@@ -296,7 +296,8 @@ def test_closing_closes_the_log_also_when_the_host_fails(session: Session, host:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "nonsense", "[]", "5", '{"profile": "fast"}', '{"cap_bytes": "6 GiB"}', '{"cap_bytes": -1}', '{"cap_bytes": 1.5}',
+        "", "nonsense", "[]", "5", '{"profile": "fast"}', '{"cap_bytes": "6 GiB"}', '{"cap_bytes": -1}',
+        '{"cap_bytes": 1.5}',
         '{"cap_ram_percent": NaN}', '{"cap_ram_percent": []}', '{"badges": "yes"}', "\udcff",
     ],
 )

@@ -35,10 +35,13 @@ def is_corrupt(error: sqlite3.Error) -> bool:
 def storage_error(path: Path, error: Exception) -> StorageError:
     """What a person is told of an error of SQLite or of the file system."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
-    if "full" in text:
+    if "full" in text or "No space left" in text:
         return StorageError(f"The image log {path} cannot be written, because the disk is full.", detail=text)
     if "readonly" in text:
         return StorageError(f"The image log {path} cannot be written, because it is read-only.", detail=text)
+    if "unable to open" in text:
+        sentence = f"The image log {path} cannot be opened or made; its folder must be one that can be written."
+        return StorageError(sentence, detail=text)
     if "locked" in text:
         return StorageError(f"The image log {path} is kept busy by another program.", detail=text)
     return StorageError(f"The image log {path} cannot be used: {text}.", detail=text)
@@ -122,7 +125,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if version == 0:
         for statement in SCHEMA:
             connection.execute(statement)
-        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    # Written even where it is right already: SQLite opens a file that it may only read without a word.
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     # Reads the newest pages, so that most damage shows now and not in the middle of a job.
     connection.execute("SELECT * FROM images ORDER BY id DESC LIMIT 1").fetchone()
     connection.execute("COMMIT")

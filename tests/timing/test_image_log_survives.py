@@ -6,6 +6,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -231,17 +232,43 @@ def test_a_place_that_cannot_be_written_is_one_clear_sentence(tmp_path: Path, pl
     assert "\n" not in sentence
 
 
-def test_a_read_only_file_is_one_clear_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "images.db"
-    path.write_bytes(healthy_bytes(tmp_path, rows=1))
-    path.chmod(0o444)
-    try:
-        with path.open("ab"):
-            pytest.skip("needs a user whom file permissions stop (root is not)")
-    except PermissionError:
-        pass
-    with pytest.raises(StorageError, match="read-only"):
-        ImageLog.open(path)
+MAY_NOT_WRITE = """
+import os, pathlib, sys
+from sd_webui_spillway.errors import StorageError
+from sd_webui_spillway.timing import ImageLog
+from tests.records import make_record
+folder = pathlib.Path(sys.argv[1])
+path = folder / "images.db"
+log = ImageLog.open(path)
+log.append(make_record(1))
+log.close()
+path.chmod(0o444)
+(folder / "images.db.lock").chmod(0o666)
+if sys.argv[2] == "folder":
+    folder.chmod(0o555)
+if os.getuid() == 0:
+    os.setuid(65534)
+try:
+    ImageLog.open(path)
+except StorageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX file permissions")
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_may_only_be_read_is_one_clear_sentence(what: str) -> None:
+    """In a child, which stops being root: root may write everything. Not below ``tmp_path``, which only its user may
+    enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        process = start(MAY_NOT_WRITE, folder, what)
+        output, _ = process.communicate(timeout=60)
+        Path(folder).chmod(0o700)
+    assert process.returncode == 0
+    (sentence,) = output.splitlines()
+    assert str(Path(folder) / "images.db") in sentence
+    assert "read-only" in sentence or "must be one that can be written" in sentence
 
 
 FILLS_THE_DISK = """
