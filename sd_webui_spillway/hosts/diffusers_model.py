@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import diffusers
@@ -99,8 +98,9 @@ class FootprintMeter:
         lowvram = self._largest_unit[Profile.LOWVRAM].get(component.name, whole)
         key = (component.name, call, request.width, request.height, _rows(component, request))
         if key not in self._activations:
-            inputs = self._inputs(component, call, request)
-            self._activations[key] = self._meters[component.name].peak_bytes(call, inputs)
+            self._activations[key] = self._meters[component.name].peak_bytes(
+                call, lambda: self.example_inputs(component, call, request)
+            )
         return CallNeed(
             component=component.name,
             call=call,
@@ -113,31 +113,25 @@ class FootprintMeter:
             tiled_activation_bytes=self._tiled_bytes(request) if call in component.tileable else None,
         )
 
-    def _inputs(self, component: Component, call: str, request: ImageRequest) -> Callable[[], Inputs]:
-        """A maker of arguments shaped as the pipeline's; called under a mode in which tensors have no data."""
+    def example_inputs(self, component: Component, call: str, request: ImageRequest) -> Inputs:
+        """Arguments of the shapes that the pipeline passes, filled with zeros."""
         rows = _rows(component, request)
         dtype = fake_dtype(component.module.dtype)
         height, width = request.height // 8, request.width // 8
-        latents = (rows, self._pipeline.vae.config.latent_channels, height, width)
-
-        def text() -> Inputs:
+        if component.kind is ComponentKind.TEXT_ENCODER:
             return (torch.zeros((rows, 77), dtype=torch.int64),), {"output_hidden_states": True}
-
-        def unet() -> Inputs:
-            config = component.module.config
-            context = torch.zeros((rows, 77, config.cross_attention_dim), dtype=dtype)
-            added = None
-            if config.addition_embed_type == "text_time":
-                projected = self._pipeline.text_encoder_2.config.projection_dim
-                added = {"text_embeds": torch.zeros((rows, projected), dtype=dtype), "time_ids": torch.zeros((rows, 6))}
-            sample = torch.zeros((rows, config.in_channels, height, width), dtype=dtype)
-            return (sample, torch.tensor(1), context), {"added_cond_kwargs": added}
-
-        def vae() -> Inputs:
-            shape = latents if call == "decode" else (rows, 3, request.height, request.width)
+        if component.kind is ComponentKind.VAE:
+            channels = self._pipeline.vae.config.latent_channels
+            shape = (rows, channels, height, width) if call == "decode" else (rows, 3, request.height, request.width)
             return (torch.zeros(shape, dtype=dtype),), {}
-
-        return {ComponentKind.TEXT_ENCODER: text, ComponentKind.UNET: unet, ComponentKind.VAE: vae}[component.kind]
+        config = component.module.config
+        sample = torch.zeros((rows, config.in_channels, height, width), dtype=dtype)
+        context = torch.zeros((rows, 77, config.cross_attention_dim), dtype=dtype)
+        added = None
+        if config.addition_embed_type == "text_time":
+            pooled = torch.zeros((rows, self._pipeline.text_encoder_2.config.projection_dim), dtype=dtype)
+            added = {"text_embeds": pooled, "time_ids": torch.zeros((rows, 6), dtype=dtype)}
+        return (sample, torch.tensor(1), context), {"added_cond_kwargs": added}
 
     def _tiled_bytes(self, request: ImageRequest) -> int:
         """Strips at the picture's full size, or the middle block at an eighth of it, whichever is larger."""
