@@ -13,7 +13,7 @@ import torch
 
 from ..errors import ModelFileError, UnavailableError, first_line
 from . import embedded
-from .building import assemble, component_dtypes, empty_modules, hold, quiet_libraries
+from .building import align, assemble, component_dtypes, empty_modules, hold, quiet_libraries
 from .checkpoint_reader import read_checkpoint
 from .ldm_config import prediction_type, read_config
 from .ldm_layout import TEXT, TEXT_2, to_diffusers
@@ -51,7 +51,7 @@ def load_model(path: Path | None, cache: Path, dtype: torch.dtype | None = None)
 
     ``cache`` takes the tokenizer's files and the embedded model. ``dtype`` is float32 where it is not given; in
     float16 an SDXL's VAE stays in float32, because the published one overflows. A safetensors file that is in
-    ``dtype`` already stays mapped to the disk and is not copied.
+    ``dtype`` already stays mapped to the disk and is not copied (in float32, as far as its addresses allow).
 
     Raises:
         ModelFileError: the file or folder cannot be used; one sentence says why.
@@ -179,6 +179,7 @@ def _finished(folder: Path, kind: str, pipeline: Any) -> LoadedModel:
         if isinstance(module, torch.nn.Module):
             if any(tensor.is_meta for tensor in module.parameters()):
                 raise ModelFileError(f"The model folder “{folder.name}” is incomplete: weights are missing.")
+            align(module)
             module.requires_grad_(False)
             module.eval()
     family: LoadedFamily = "sdxl" if kind == _SDXL else "sd1"

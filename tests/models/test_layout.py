@@ -178,10 +178,10 @@ def test_old_files_without_text_model_in_their_names(tiny):
 
 def test_safetensors_in_the_right_type_are_not_copied(tiny, tmp_path, diffusers):
     config, _, tensors = tiny["sd1"]
-    save_file(tensors, tmp_path / "m.safetensors")
+    save_file({name: tensor.half() for name, tensor in tensors.items()}, tmp_path / "m.safetensors")
     read = read_checkpoint(tmp_path / "m.safetensors").tensors
     address = read["model.diffusion_model.out.2.weight"].data_ptr()
-    held = hold(empty_modules(config), to_diffusers(read, config), component_dtypes(config, torch.float32), "m")
+    held = hold(empty_modules(config), to_diffusers(read, config), component_dtypes(config, torch.float16), "m")
     assert held.unet.conv_out.weight.data_ptr() == address
     assert not any(parameter.is_meta or parameter.requires_grad for parameter in held.unet.parameters())
     assert dataclasses.replace(held).vae is held.vae
