@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,19 +19,20 @@ from .families import Family, ModelConfig, scheduler_arguments
 from .ldm_layout import TEXT, TEXT_2, UNET, VAE, State
 
 if TYPE_CHECKING:
-    from diffusers import AutoencoderKL, DiffusionPipeline, UNet2DConditionModel
-    from transformers import PreTrainedModel
+    from diffusers import DiffusionPipeline
 
 _WRAPPER = "text_model."
+_ALIGNMENT_BYTES = 64
+"""Of torch's own allocator on system memory."""
 
 
 @dataclass(frozen=True)
 class Modules:
-    """The networks of one model."""
+    """The networks of one model: diffusers' ``UNet2DConditionModel`` and ``AutoencoderKL``, transformers' CLIP."""
 
-    unet: UNet2DConditionModel
-    vae: AutoencoderKL
-    text_encoders: tuple[PreTrainedModel, ...]
+    unet: nn.Module
+    vae: nn.Module
+    text_encoders: tuple[nn.Module, ...]
 
     def by_name(self) -> dict[str, nn.Module]:
         """Component name, as pipelines call it → module."""
@@ -48,20 +52,20 @@ def empty_modules(config: ModelConfig) -> Modules:
         ModelFileError: their classes cannot be built so.
     """
     try:
-        from diffusers import AutoencoderKL, UNet2DConditionModel
-        from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
+        diffusers: Any = importlib.import_module("diffusers")  # untyped: its classes' constructors have no types
+        transformers: Any = importlib.import_module("transformers")
     except ImportError as error:
         raise UnavailableError(
             "Loading models is unavailable, because diffusers and transformers are not installed.", detail=str(error)
         ) from error
     try:
         with torch.device("meta"):
-            unet, vae = UNet2DConditionModel(**config.unet), AutoencoderKL(**config.vae)
+            unet, vae = diffusers.UNet2DConditionModel(**config.unet), diffusers.AutoencoderKL(**config.vae)
             encoders = []
             for arguments in config.text_encoders:
                 rest = {name: value for name, value in arguments.items() if name != "with_projection"}
-                projected = arguments["with_projection"]
-                encoders.append((CLIPTextModelWithProjection if projected else CLIPTextModel)(CLIPTextConfig(**rest)))
+                kind = "CLIPTextModelWithProjection" if arguments["with_projection"] else "CLIPTextModel"
+                encoders.append(getattr(transformers, kind)(transformers.CLIPTextConfig(**rest)))
     except (ValueError, TypeError, RuntimeError) as error:
         raise ModelFileError("The model's sizes do not make a working network.", detail=repr(error)) from error
     return Modules(unet, vae, tuple(encoders))
@@ -91,10 +95,23 @@ def hold(modules: Modules, parts: Mapping[str, State], dtypes: Mapping[str, torc
             ready[ours] = state.pop(name).to(dtypes[component])
         _compare(expected, ready, component, file_name)
         module.load_state_dict(ready, strict=False, assign=True)
+        ready.clear()
+        align(module)
         _fill_buffers(module)
         module.requires_grad_(False)
         module.eval()
     return modules
+
+
+def align(module: nn.Module) -> None:
+    """Copies float32 weights that a file left at an address that is no multiple of 64 bytes.
+
+    A processor's kernels round differently there (seen with torch 2.3.1), so an image would change with where its
+    weights happen to lie. Half precision is computed on a card, which aligns its own copy, and stays mapped.
+    """
+    for parameter in module.parameters():
+        if parameter.dtype == torch.float32 and parameter.data_ptr() % _ALIGNMENT_BYTES:
+            parameter.data = parameter.data.clone()
 
 
 def _compare(expected: Mapping[str, Tensor], ready: Mapping[str, Tensor], component: str, file_name: str) -> None:
@@ -124,6 +141,23 @@ def _fill_buffers(module: nn.Module) -> None:
                 owner.register_buffer(name, torch.arange(buffer.shape[-1]).expand(buffer.shape), persistent=False)
 
 
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """No progress bars of diffusers' and transformers' own while a folder is read or written, and no warning about
+    ``torch_dtype``, the one name for it that all supported versions of diffusers know."""
+    loggers: list[Any] = [importlib.import_module(f"{name}.utils.logging") for name in ("diffusers", "transformers")]
+    shown = [logger for logger in loggers if getattr(logger, "is_progress_bar_enabled", lambda: True)()]
+    for logger in shown:
+        logger.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*torch_dtype.*")
+            yield
+    finally:
+        for logger in shown:
+            logger.enable_progress_bar()
+
+
 def tokenizer_pads(family: Family) -> tuple[str, ...]:
     """What each of the family's tokenizers pads with."""
     return {"sd1": (CLIP_PAD,), "sd2": (OPEN_CLIP_PAD,), "sdxl": (CLIP_PAD, OPEN_CLIP_PAD)}[family]
@@ -134,8 +168,7 @@ def assemble(config: ModelConfig, modules: Modules, cache: Path) -> DiffusionPip
 
     The scheduler is DDIM (SDXL: Euler) on the schedule that the family was trained with.
     """
-    import diffusers
-
+    diffusers: Any = importlib.import_module("diffusers")
     tokenizers = [clip_tokenizer(cache, pad) for pad in tokenizer_pads(config.family)]
     schedule = scheduler_arguments(config)
     parts: dict[str, Any] = {"unet": modules.unet, "vae": modules.vae}
@@ -143,7 +176,7 @@ def assemble(config: ModelConfig, modules: Modules, cache: Path) -> DiffusionPip
     parts |= dict(zip((TEXT, TEXT_2), modules.text_encoders, strict=False))
     if config.family == "sdxl":
         parts["scheduler"] = diffusers.EulerDiscreteScheduler(**schedule)
-        pipeline = diffusers.StableDiffusionXLPipeline(**parts, add_watermarker=False)
+        pipeline: DiffusionPipeline = diffusers.StableDiffusionXLPipeline(**parts, add_watermarker=False)
     else:
         parts["scheduler"] = diffusers.DDIMScheduler(**schedule, clip_sample=False, set_alpha_to_one=False)
         pipeline = diffusers.StableDiffusionPipeline(

@@ -83,7 +83,7 @@ def _safetensors_header(path: Path) -> dict[str, Any]:
         if size_bytes < 8 + header_bytes:
             raise ModelFileError(f"{truncated}: even its list of tensors is incomplete.")
         try:
-            header = json.loads(file.read(header_bytes))
+            header: dict[str, Any] = json.loads(file.read(header_bytes))
             ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
             needed_bytes = 8 + header_bytes + max(ends, default=0)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:

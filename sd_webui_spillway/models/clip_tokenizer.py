@@ -82,4 +82,5 @@ def clip_tokenizer(cache: Path, pad: str = CLIP_PAD) -> CLIPTokenizer:
 
     name = "clip-tokenizer-1" if pad == CLIP_PAD else "open-clip-tokenizer-1"
     folder = whole_folder(cache / name, lambda building: write_tokenizer(building, pad))
-    return CLIPTokenizer.from_pretrained(str(folder), local_files_only=True)
+    tokenizer: CLIPTokenizer = CLIPTokenizer.from_pretrained(str(folder), local_files_only=True)
+    return tokenizer

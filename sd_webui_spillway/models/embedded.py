@@ -9,13 +9,17 @@ turns it and keeps its size.
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from .atomic import whole_folder
-from .building import assemble
+from .building import assemble, quiet_libraries
+from .clip_tokenizer import CLIP_PAD, write_tokenizer
 from .families import ModelConfig, text_config, unet_config, vae_config
+from .ldm_layout import TEXT, State
 from .random_weights import random_modules
 
 _log = logging.getLogger(__name__)
@@ -38,6 +42,18 @@ def embedded_config() -> ModelConfig:
     return ModelConfig("sd1", unet, vae, (text,), "v_prediction")
 
 
+def _make_readable_by_all(folder: Path, text: State) -> None:
+    """transformers 5 saves CLIP's names without ``text_model.`` and the tokenizer as one file; transformers 4 reads
+    neither, while both read the older form. One cache may serve two installations."""
+    from safetensors.torch import save_file
+
+    named = {f"text_model.{name.removeprefix('text_model.')}": tensor for name, tensor in text.items()}
+    save_file(named, str(folder / TEXT / "model.safetensors"), metadata={"format": "pt"})
+    shutil.rmtree(folder / "tokenizer")
+    (folder / "tokenizer").mkdir()
+    write_tokenizer(folder / "tokenizer", CLIP_PAD)
+
+
 def embedded_folder(cache: Path) -> Path:
     """The model as a diffusers folder inside ``cache``, made the first time (seconds).
 
@@ -49,6 +65,10 @@ def embedded_folder(cache: Path) -> Path:
     def write(folder: Path) -> None:
         _log.info("making the embedded model in %s", cache)
         config = embedded_config()
-        assemble(config, random_modules(config, _SEED, torch.float32), cache).save_pretrained(str(folder))
+        modules = random_modules(config, _SEED, torch.float32)
+        pipeline: Any = assemble(config, modules, cache)
+        with quiet_libraries():
+            pipeline.save_pretrained(str(folder))
+        _make_readable_by_all(folder, modules.states()[TEXT])
 
     return whole_folder(cache / f"{NAME}-{RECIPE}", write)

@@ -142,6 +142,7 @@ def published(family: Family, size: Literal["tiny", "real"]) -> ModelConfig:
     real = size == "real"
     vae_widths = (128, 256, 512, 512) if real else (32, 32, 32, 32)
     vae_layers = 2 if real else 1
+    text: tuple[dict[str, Any], ...]
     if family == "sd1":
         text = (text_config(width=768, layers=12, inner=3072, act="quick_gelu") if real else
                 text_config(width=64, layers=2, inner=128, act="quick_gelu"),)  # fmt: skip

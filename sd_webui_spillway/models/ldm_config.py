@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -160,7 +161,7 @@ class _Shapes:
     def _unknown(self, what: str) -> ModelFileError:
         return ModelFileError(f"“{self._file}” has an unknown layout: {what}.")
 
-    def unet(self, prefix: str, family: Family, sample_size: int, pooled: int | None) -> dict[str, object]:
+    def unet(self, prefix: str, family: Family, sample_size: int, pooled: int | None) -> dict[str, Any]:
         levels: list[list[tuple[int, int]]] = [[]]  # per level, per resnet: width, transformer blocks behind it
         for number in range(1, self._count(f"{prefix}input_blocks.{{}}.0.")):
             block = f"{prefix}input_blocks.{number}"
@@ -192,7 +193,7 @@ class _Shapes:
             pooled=pooled,
         )
 
-    def vae(self, prefix: str, family: Family, sample_size: int) -> dict[str, object]:
+    def vae(self, prefix: str, family: Family, sample_size: int) -> dict[str, Any]:
         levels = self._count(f"{prefix}encoder.down.{{}}.block.0.conv1.weight")
         return vae_config(
             family,
@@ -202,7 +203,7 @@ class _Shapes:
             sample_size=sample_size,
         )
 
-    def clip(self, prefix: str) -> dict[str, object]:
+    def clip(self, prefix: str) -> dict[str, Any]:
         """An encoder in transformers' layout, with or without ``text_model.`` in front (old conversions lack it)."""
         if f"{prefix}text_model.embeddings.token_embedding.weight" in self._tensors:
             prefix += "text_model."
@@ -216,7 +217,7 @@ class _Shapes:
             tokens=self._shape(f"{prefix}embeddings.position_embedding.weight", 2)[0],
         )
 
-    def open_clip(self, prefix: str, *, projected: bool) -> dict[str, object]:
+    def open_clip(self, prefix: str, *, projected: bool) -> dict[str, Any]:
         """An encoder in OpenCLIP's layout. SD 2 takes the text before the last block, which is therefore left out;
         SDXL needs it for the pooled, projected text."""
         vocabulary, width = self._shape(f"{prefix}token_embedding.weight", 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 from dataclasses import dataclass
@@ -12,10 +13,10 @@ import torch
 
 from ..errors import ModelFileError, UnavailableError, first_line
 from . import embedded
-from .building import assemble, component_dtypes, empty_modules, hold
+from .building import align, assemble, component_dtypes, empty_modules, hold, quiet_libraries
 from .checkpoint_reader import read_checkpoint
 from .ldm_config import prediction_type, read_config
-from .ldm_layout import to_diffusers
+from .ldm_layout import TEXT, TEXT_2, to_diffusers
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -27,6 +28,8 @@ _SD, _SDXL = "StableDiffusionPipeline", "StableDiffusionXLPipeline"
 _LIBRARIES = ("diffusers", "transformers", "stable_diffusion", None)
 """What a folder's index may name: diffusers imports whatever stands there."""
 _SD2_CONTEXT = 1024
+_DTYPE_SINCE = 5
+"""The transformers version that renamed ``torch_dtype`` for good."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def load_model(path: Path | None, cache: Path, dtype: torch.dtype | None = None)
 
     ``cache`` takes the tokenizer's files and the embedded model. ``dtype`` is float32 where it is not given; in
     float16 an SDXL's VAE stays in float32, because the published one overflows. A safetensors file that is in
-    ``dtype`` already stays mapped to the disk and is not copied.
+    ``dtype`` already stays mapped to the disk and is not copied (in float32, as far as its addresses allow).
 
     Raises:
         ModelFileError: the file or folder cannot be used; one sentence says why.
@@ -115,26 +118,25 @@ def _checked_index(folder: Path) -> str:
 def _load_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
     kind = _checked_index(folder)
     try:
-        import diffusers
+        diffusers: Any = importlib.import_module("diffusers")
+        transformers: Any = importlib.import_module("transformers")
     except ImportError as error:
         raise UnavailableError(
-            "Loading models is unavailable, because diffusers is not installed.", detail=str(error)
+            "Loading models is unavailable, because diffusers and transformers are not installed.", detail=str(error)
         ) from error
     options: dict[str, Any] = {"local_files_only": True, "torch_dtype": dtype}
     try:
-        if kind == _SD:
-            pipeline = diffusers.StableDiffusionPipeline.from_pretrained(
-                str(folder), safety_checker=None, requires_safety_checker=False, **options
-            )
-        else:
-            if dtype == torch.float16 and _json(folder / "vae" / "config.json").get("force_upcast", True):
-                vae = diffusers.AutoencoderKL.from_pretrained(
-                    str(folder / "vae"), local_files_only=True, torch_dtype=torch.float32
-                )
-                options["vae"] = vae
-            pipeline = diffusers.StableDiffusionXLPipeline.from_pretrained(
-                str(folder), add_watermarker=False, **options
-            )
+        with quiet_libraries():
+            parts = _text_encoders(folder, dtype, transformers)
+            if kind == _SD:
+                parts |= {"safety_checker": None, "requires_safety_checker": False}
+            else:
+                parts["add_watermarker"] = False
+                if dtype == torch.float16 and _json(folder / "vae" / "config.json").get("force_upcast", True):
+                    # Loaded on its own, because a float16 one made float32 afterwards has lost its last digits.
+                    as_stored = {**options, "torch_dtype": torch.float32}
+                    parts["vae"] = diffusers.AutoencoderKL.from_pretrained(str(folder / "vae"), **as_stored)
+            pipeline = getattr(diffusers, kind).from_pretrained(str(folder), **parts, **options)
     except ModelFileError:
         raise
     # Three libraries read a folder, each with exceptions of its own for a file that is missing, cut or of another
@@ -144,6 +146,27 @@ def _load_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
             f"The model folder “{folder.name}” cannot be loaded: {first_line(error).rstrip('.')}.", detail=repr(error)
         ) from error
     return _finished(folder, kind, pipeline)
+
+
+def _text_encoders(folder: Path, dtype: torch.dtype, transformers: Any) -> dict[str, Any]:
+    """The text encoders, loaded on their own: where weights are missing, transformers would fill in random ones and
+    only log it."""
+    index, loaded = _json(folder / _INDEX), {}
+    option = "dtype" if int(transformers.__version__.split(".")[0]) >= _DTYPE_SINCE else "torch_dtype"
+    for component in (TEXT, TEXT_2):
+        name = (index.get(component) or [None, None])[1]
+        if name is None:
+            continue
+        if name not in ("CLIPTextModel", "CLIPTextModelWithProjection"):
+            raise ModelFileError(f"“{folder.name}” has a text encoder of kind {name}, which is not supported.")
+        encoder, report = getattr(transformers, name).from_pretrained(
+            str(folder / component), local_files_only=True, output_loading_info=True, **{option: dtype}
+        )
+        missing = [key for key in report["missing_keys"] if not key.endswith("position_ids")]
+        if missing:
+            raise ModelFileError(f"The model folder “{folder.name}” is incomplete: its {component} lacks {missing[0]}.")
+        loaded[component] = encoder
+    return loaded
 
 
 def _finished(folder: Path, kind: str, pipeline: Any) -> LoadedModel:
@@ -156,6 +179,7 @@ def _finished(folder: Path, kind: str, pipeline: Any) -> LoadedModel:
         if isinstance(module, torch.nn.Module):
             if any(tensor.is_meta for tensor in module.parameters()):
                 raise ModelFileError(f"The model folder “{folder.name}” is incomplete: weights are missing.")
+            align(module)
             module.requires_grad_(False)
             module.eval()
     family: LoadedFamily = "sdxl" if kind == _SDXL else "sd1"

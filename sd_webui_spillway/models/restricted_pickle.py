@@ -7,10 +7,11 @@ the package is neither imported nor needed. Any other name ends the reading.
 
 from __future__ import annotations
 
+import _compat_pickle
 import collections
 import pickle
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import torch
@@ -125,18 +126,33 @@ def _allowed() -> dict[tuple[str, str], Any]:
 
 
 # The pure-Python unpickler, because the C one lets a state ("BUILD") set attributes of any object, classes included.
-class RestrictedUnpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
+class RestrictedUnpickler(pickle._Unpickler):
     """``pickle.Unpickler`` over the closed lists.
 
     Raises:
         RefusedObjectError: at the first name or state that is not in them; nothing has been run.
     """
 
-    dispatch: dict[int, Callable[[Any], None]] = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined] # noqa: RUF012
+    stack: list[Any]  # this and the next are attributes of the class above that the type stubs leave out
+    _file_readline: Callable[[], bytes]
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
 
     def __init__(self, file: BinaryIO, **options: Any) -> None:
         super().__init__(file, **options)
         self._table = _allowed()
+        self._file_readline = self._whole_line(self._file_readline)
+
+    @staticmethod
+    def _whole_line(readline: Callable[[], bytes]) -> Callable[[], bytes]:
+        """A cut file must not pass for one that asks for half a name."""
+
+        def read() -> bytes:
+            line = readline()
+            if not line.endswith(b"\n"):
+                raise pickle.UnpicklingError("pickle data was truncated")
+            return line
+
+        return read
 
     def find_class(self, module: str, name: str) -> Any:
         found = self._table.get((module, name))
@@ -144,7 +160,8 @@ class RestrictedUnpickler(pickle._Unpickler):  # type: ignore[name-defined, misc
             return found
         if "." not in name and any(module == known or module.startswith(f"{known}.") for known in STUB_PACKAGES):
             return self._table.setdefault((module, name), _stub_class(name))
-        raise RefusedObjectError(f"{module}.{name}")
+        # Protocol 2 writes Python 2's names; a person knows today's.
+        raise RefusedObjectError(f"{_compat_pickle.IMPORT_MAPPING.get(module, module)}.{name}")
 
     def get_extension(self, code: int) -> None:
         raise RefusedObjectError(f"copyreg extension {code}")
@@ -153,8 +170,8 @@ class RestrictedUnpickler(pickle._Unpickler):  # type: ignore[name-defined, misc
         state = self.stack.pop()
         target = self.stack[-1]
         if isinstance(target, np.dtype):
-            order = state[1] if isinstance(state, tuple) and len(state) > 1 else "="
-            self.stack[-1] = target.newbyteorder(order) if order in ("<", ">") else target
+            swapped = isinstance(state, tuple) and len(state) > 1 and state[1] == ">"
+            self.stack[-1] = target.newbyteorder(">") if swapped else target
         elif type(target) is collections.OrderedDict or isinstance(target, torch.Tensor | InertStub):
             pass  # "_metadata" of a state dict and the like: nothing that is read here
         else:
