@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 
 from ..host_port import ImageRequest, JobResult
 from ..hosts.diffusers import DiffusersHost
