@@ -2,12 +2,13 @@
 
 For each call of a real-size model: the predicted bytes, the peak that torch allocated, and the smallest limit under
 which the call succeeds (by bisection), which includes what cuDNN and fragmentation take on top. With ``--simulated``
-also the peak that a simulated card counts for whole images, beside CUDA's.
+instead the peak that a simulated card counts for whole images, beside CUDA's.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -25,11 +26,15 @@ from ..placement.card import CudaCard
 from ..placement.component import Component
 from ..placement.profile import Profile
 from ..placement.simulated import SimulatedCard
+from ..placement.tensor_tree import map_tensors
+from ..planning.footprint import AllocatorOverhead
 from ..recovery.out_of_memory import is_out_of_memory
 from ..units import GIB, MIB
 from .profiles import SilentObserver
 from .results import ResultFile
 
+CASES = (("sd1", ((512, 1), (512, 4), (768, 1))), ("sdxl", ((1024, 1), (1024, 4))))
+"""Model, and (width and height in pixels, batch)."""
 SIMULATED_PROFILES = (Profile.DEDICATED, Profile.MEDVRAM, Profile.LOWVRAM, Profile.SEQUENTIAL)
 
 
@@ -37,11 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every case and write it."""
     parser = argparse.ArgumentParser(prog="python -m sd_webui_spillway.bench.footprint", description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--simulated", action="store_true", help="also run SD 1.5 at 512² on a simulated card")
+    parser.add_argument("--simulated", action="store_true", help="instead: SD 1.5 at 512², on a simulated card and CUDA")
     options = parser.parse_args(arguments)
     results = ResultFile(options.json)
     with tempfile.TemporaryDirectory() as folder:
-        for kind, cases in (("sd1", ((512, 1), (512, 4), (768, 1))), ("sdxl", ((1024, 1), (1024, 4)))):
+        for kind, cases in CASES if not options.simulated else ():
             pipeline = build_pipeline(kind, "real", 0, torch.float16, Path(folder))
             for size, batch in cases:
                 _calls(results, pipeline, kind, size, batch)
@@ -52,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _calls(results: ResultFile, pipeline: Any, kind: str, size: int, batch: int) -> None:
     components = components_of(pipeline)
-    meter = FootprintMeter(pipeline, components)
+    meter = FootprintMeter(pipeline, components, AllocatorOverhead())
     request = ImageRequest(width=size, height=size, batch_size=batch, init_image=Path(__file__))
     for need in meter.footprint(request).calls:
         component = next(c for c in components if c.name == need.component)
@@ -90,11 +95,7 @@ def _runner(component: Component, call: str, meter: FootprintMeter, request: Ima
 
 
 def _on_card(tree: Any, dtype: torch.dtype) -> Any:
-    if isinstance(tree, torch.Tensor):
-        return tree.to("cuda", dtype if tree.is_floating_point() else tree.dtype)
-    if isinstance(tree, dict):
-        return {key: _on_card(value, dtype) for key, value in tree.items()}
-    return type(tree)(_on_card(value, dtype) for value in tree) if isinstance(tree, (list, tuple)) else tree
+    return map_tensors(tree, lambda tensor: tensor.to("cuda", dtype if tensor.is_floating_point() else tensor.dtype))
 
 
 def _allocated(run: Callable[[], None]) -> int:
@@ -133,7 +134,8 @@ def _succeeds(run: Callable[[], None]) -> bool:
 
 
 def _against_simulated(results: ResultFile, folder: Path) -> None:
-    """Whole images of SD 1.5 in fp32 on both, so that both run the same arithmetic."""
+    """Whole images of SD 1.5 in fp32 on both, so that both run the same arithmetic. cuDNN's workspaces are what a
+    simulated card cannot know: CUDNN_CONV_WSCAP_DBG=1 in the environment keeps them under 1 MiB."""
     request = ImageRequest(prompt="a lighthouse", width=512, height=512, steps=1)
     for profile in SIMULATED_PROFILES:
         peaks = {}
@@ -143,7 +145,8 @@ def _against_simulated(results: ResultFile, folder: Path) -> None:
             result = host.generate(request, profile, "bench", folder, SilentObserver())
             peaks[f"{name}_peak_bytes"] = result.images[0].record.peak_dedicated_bytes
             host.close()
-        results.add(case="simulated", profile=profile.value, size=512, **peaks)
+        cap = os.environ.get("CUDNN_CONV_WSCAP_DBG")
+        results.add(case="simulated", profile=profile.value, size=512, workspace_cap_mib=cap, **peaks)
         sys.stderr.write(f"{profile}: {peaks}\n")
 
 

@@ -14,6 +14,7 @@ from ..models import LoadedModel
 from ..placement.card import Card
 from ..placement.placed_model import PlacedModel
 from ..placement.profile import SMALLER, Profile
+from ..planning.footprint import CUDA_OVERHEAD, AllocatorOverhead
 from ..planning.planner import Plan, plan, predictions
 from ..recovery.guard import Guard, LadderExhaustedError
 from ..recovery.ladder import Rung
@@ -38,7 +39,8 @@ class DiffusersHost:
         self._pipeline = model.pipeline
         self._pipeline.set_progress_bar_config(disable=True)
         components = components_of(self._pipeline)
-        self._meter = FootprintMeter(self._pipeline, components)
+        overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD
+        self._meter = FootprintMeter(self._pipeline, components, overhead)
         self._placed = PlacedModel(components, card)
         self._vae = components[-1]
         self._guard = Guard(self._placed, on_rung=self._on_rung, whereabouts=self._whereabouts)

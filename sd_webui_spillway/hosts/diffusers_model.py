@@ -12,7 +12,7 @@ from ..placement.component import Component, ComponentKind, parts
 from ..placement.placements import largest_unit_bytes
 from ..placement.profile import Profile
 from ..planning.activation_meter import ActivationMeter, Inputs, fake_dtype
-from ..planning.footprint import CallNeed, Footprint
+from ..planning.footprint import AllocatorOverhead, CallNeed, Footprint
 
 _STRIP_ROWS, _STRIP_COPIES = 8, 10
 """The narrowest strip of a tiled VAE and how many copies of it live at once (see recovery.tiled_vae)."""
@@ -72,7 +72,8 @@ class ExecutionDevice:
 class FootprintMeter:
     """Works out footprints of requests. Make it before any guard or placement is on the model."""
 
-    def __init__(self, pipeline: Any, components: tuple[Component, ...]) -> None:
+    def __init__(self, pipeline: Any, components: tuple[Component, ...], overhead: AllocatorOverhead) -> None:
+        self._overhead = overhead
         self._pipeline = pipeline
         self._components = components
         self._meters = {component.name: ActivationMeter(component.module) for component in components}
@@ -91,7 +92,7 @@ class FootprintMeter:
                 if call == "encode" and request.init_image is None:
                     continue
                 calls.append(self._need(component, call, modules, request))
-        return Footprint(self._model_bytes, tuple(calls))
+        return Footprint(self._model_bytes, tuple(calls), self._overhead)
 
     def _need(self, component: Component, call: str, modules: Any, request: ImageRequest) -> CallNeed:
         whole = _weights_bytes(modules)

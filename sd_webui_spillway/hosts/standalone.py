@@ -17,6 +17,7 @@ from ..models import LoadedModel, load_model
 from ..placement.card import Card, CudaCard
 from ..placement.profile import Profile
 from ..placement.simulated import SimulatedCard
+from ..planning.footprint import AllocatorOverhead
 from ..session import Session
 from ..settings import SettingsFile
 from ..timing import ImageLog
@@ -79,7 +80,7 @@ def open_card(options: StandaloneOptions) -> Card:
 
 def open_small_card(options: StandaloneOptions, model: LoadedModel, request: ImageRequest, share: float) -> Card:
     """A card, or a limit on the real one, of this share of what the request would need as ``dedicated``."""
-    meter = FootprintMeter(model.pipeline, components_of(model.pipeline))
+    meter = FootprintMeter(model.pipeline, components_of(model.pipeline), AllocatorOverhead())
     size = int(meter.footprint(request).peak_bytes(Profile.DEDICATED) * share)
     return open_card(replace(options, dedicated_limit_bytes=size))
 

@@ -1,7 +1,7 @@
 """The embedded default model: a real Stable Diffusion architecture in small, made on the spot from a seed.
 
-Recipe 1: about 15 million weights (62 MB in float32), 11 million of them the UNet's, which has three levels with attention.
-A level has every part that a placement of weights has to deal with: resnets, transformers, down- and upsamplers.
+Recipe 1: about 15 million weights (62 MB in float32), 11 million of them the UNet's. Each of its three levels
+has attention and every part that a placement of weights has to deal with: resnets, transformers, down- and upsamplers.
 It predicts *v*: a random network that predicts noise would blow up the picture over the steps, one that predicts *v*
 turns it and keeps its size.
 """

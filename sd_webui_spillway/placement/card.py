@@ -11,6 +11,7 @@ import torch
 
 from ..errors import BadInputError, UnavailableError
 from ..units import format_bytes
+from .tensor_tree import map_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,10 @@ class Card(Protocol):
 
     def fetch(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy in system memory, always a new storage."""
+
+    def bring(self, inputs: Any) -> Any:
+        """A call's arguments with every tensor on the card. A host that infers its device from where weights rest
+        (diffusers does for text encoders) hands over tensors in system memory."""
 
     def call_scope(self, inputs: Any) -> AbstractContextManager[None]:
         """Around one component call: what is alive inside counts as memory on the card, ``inputs`` included."""
@@ -138,6 +143,9 @@ class CudaCard:
             copy = tensor.to("cpu", copy=True)
         self.moved_bytes += tensor.nbytes
         return copy
+
+    def bring(self, inputs: Any) -> Any:
+        return map_tensors(inputs, lambda tensor: tensor.to(self.device))
 
     def call_scope(self, inputs: Any) -> AbstractContextManager[None]:
         del inputs

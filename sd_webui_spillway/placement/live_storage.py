@@ -43,18 +43,3 @@ class LiveStorages:
         for key in dead:
             self._bytes -= self._references.pop(key)[1]
         return self._bytes
-
-
-def tensors_in(tree: object) -> list[torch.Tensor]:
-    """Every tensor in nested lists, tuples and mappings (a library's output objects are mappings)."""
-    found: list[torch.Tensor] = []
-    stack = [tree]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, torch.Tensor):
-            found.append(item)
-        elif isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, (list, tuple)):
-            stack.extend(item)
-    return found

@@ -18,7 +18,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..placement.live_storage import LiveStorages, tensors_in
+from ..placement.live_storage import LiveStorages
+from ..placement.tensor_tree import tensors_in
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -6,6 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..placement.profile import Profile
+from ..units import MIB
+
+
+@dataclass(frozen=True)
+class AllocatorOverhead:
+    """What a device's allocator and libraries take beside the bytes that are counted."""
+
+    weights_factor: float = 1.0
+    activations_factor: float = 1.0
+    fixed_bytes: int = 0
+
+    def needed_bytes(self, weights_bytes: int, activation_bytes: int) -> int:
+        return int(weights_bytes * self.weights_factor + activation_bytes * self.activations_factor) + self.fixed_bytes
+
+
+CUDA_OVERHEAD = AllocatorOverhead(1.07, 1.15, 64 * MIB)
+"""Fitted to the smallest limits under which single calls of SD 1.5 and SDXL succeed on an H200, by
+``python -m sd_webui_spillway.bench.footprint`` (bench/results): torch rounds weights up to segments, cuDNN wants a
+workspace."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +53,7 @@ class Footprint:
     model_bytes: int
     """Weights of every component together."""
     calls: tuple[CallNeed, ...]
+    overhead: AllocatorOverhead = AllocatorOverhead()
 
     def peak_bytes(self, profile: Profile, *, tiled: bool = False) -> int:
         """The peak on the card under a profile, with the VAE whole or in strips."""
@@ -45,4 +65,4 @@ class Footprint:
 
     def _call_peak(self, call: CallNeed, profile: Profile, *, tiled: bool) -> int:
         weights = self.model_bytes if profile is Profile.DEDICATED else call.weights_bytes[profile]
-        return weights + call.activations(tiled=tiled)
+        return self.overhead.needed_bytes(weights, call.activations(tiled=tiled))

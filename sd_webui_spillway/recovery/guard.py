@@ -200,8 +200,10 @@ class Guard:
         def run(*args: Any, **kwargs: Any) -> Any:
             child = component.tileable.get(call) if memory.tiled else None
             tiling = tiled_forward(component.module.get_submodule(child), card) if child else nullcontext()
-            with self._model.component_call(component, call), tiling, card.call_scope((args, kwargs)):
-                return original(*args, **kwargs)
+            with self._model.component_call(component, call), tiling:
+                args, kwargs = card.bring((args, kwargs))
+                with card.call_scope((args, kwargs)):
+                    return original(*args, **kwargs)
 
         return run
 

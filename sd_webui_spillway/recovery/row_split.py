@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ..placement.tensor_tree import map_tensors
+
 
 def rows_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
     """The rows of a call: the first dimension of its first tensor that has one."""
@@ -26,19 +28,16 @@ def call_by_rows(
     """
     outputs = []
     for start in range(0, rows, rows_per_call):
-        part = slice(start, min(start + rows_per_call, rows))
-        outputs.append(function(*_cut(args, rows, part), **_cut(dict(kwargs), rows, part)))
+        part_args, part_kwargs = map_tensors((args, dict(kwargs)), _cutter(rows, start, rows_per_call))
+        outputs.append(function(*part_args, **part_kwargs))
     return _join(outputs)
 
 
-def _cut(tree: Any, rows: int, part: slice) -> Any:
-    if isinstance(tree, torch.Tensor):
-        return tree[part] if tree.dim() > 0 and tree.shape[0] == rows else tree
-    if isinstance(tree, dict):
-        return {key: _cut(value, rows, part) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(_cut(value, rows, part) for value in tree)
-    return tree
+def _cutter(rows: int, start: int, count: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    def cut(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[start : start + count] if tensor.dim() > 0 and tensor.shape[0] == rows else tensor
+
+    return cut
 
 
 def _join(outputs: list[Any]) -> Any:
