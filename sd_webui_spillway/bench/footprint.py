@@ -1,6 +1,7 @@
 """How well footprints are predicted: ``python -m sd_webui_spillway.bench.footprint``. Needs a CUDA card.
 
-For each call of a real-size model: the predicted bytes, the peak that torch allocated, and the smallest limit under
+For each call of a real-size model: the predicted bytes, the bytes of the tensors really alive, the peak that torch
+allocated (cuDNN's workspaces included), and the smallest limit under
 which the call succeeds (by bisection), which includes what cuDNN and fragmentation take on top. With ``--simulated``
 instead the peak that a simulated card counts for whole images, beside CUDA's.
 """
@@ -8,10 +9,10 @@ instead the peak that a simulated card counts for whole images, beside CUDA's.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from ..placement.component import Component
 from ..placement.profile import Profile
 from ..placement.simulated import SimulatedCard
 from ..placement.tensor_tree import map_tensors
+from ..planning.activation_meter import LiveBytesMode
 from ..planning.footprint import AllocatorOverhead
 from ..recovery.out_of_memory import is_out_of_memory
 from ..units import GIB, MIB
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every case and write it."""
     parser = argparse.ArgumentParser(prog="python -m sd_webui_spillway.bench.footprint", description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--simulated", action="store_true", help="instead: SD 1.5 at 512², on a simulated card and CUDA")
+    parser.add_argument("--simulated", action="store_true", help="instead: SD 1.5 at 512², simulated and on CUDA")
     options = parser.parse_args(arguments)
     results = ResultFile(options.json)
     with tempfile.TemporaryDirectory() as folder:
@@ -66,6 +68,7 @@ def _calls(results: ResultFile, pipeline: Any, kind: str, size: int, batch: int)
         component.module.to("cuda")
         run = _runner(component, need.call, meter, request)
         allocated = _allocated(run)
+        counted = _counted(run, component)
         weights = sum(p.nbytes for p in component.module.parameters())
         smallest = _smallest_limit(run, weights + need.activation_bytes // 2, weights + 8 * need.activation_bytes + GIB)
         component.module.to("cpu")
@@ -79,6 +82,7 @@ def _calls(results: ResultFile, pipeline: Any, kind: str, size: int, batch: int)
             call=need.call,
             weights_bytes=weights,
             predicted_activation_bytes=need.activation_bytes,
+            counted_activation_bytes=counted,
             allocated_activation_bytes=allocated,
             smallest_limit_activation_bytes=smallest - weights,
         )
@@ -105,6 +109,14 @@ def _allocated(run: Callable[[], None]) -> int:
     run()
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated() - before
+
+
+def _counted(run: Callable[[], None], component: Component) -> int:
+    """Bytes of the tensors alive at once on CUDA, counted as a simulated card counts them: no workspaces."""
+    counting = LiveBytesMode(chain(component.module.parameters(), component.module.buffers()))
+    with counting:
+        run()
+    return counting.peak_bytes
 
 
 def _smallest_limit(run: Callable[[], None], low: int, high: int) -> int:
@@ -134,8 +146,8 @@ def _succeeds(run: Callable[[], None]) -> bool:
 
 
 def _against_simulated(results: ResultFile, folder: Path) -> None:
-    """Whole images of SD 1.5 in fp32 on both, so that both run the same arithmetic. cuDNN's workspaces are what a
-    simulated card cannot know: CUDNN_CONV_WSCAP_DBG=1 in the environment keeps them under 1 MiB."""
+    """Whole images of SD 1.5 in fp32 on both, so that both run the same arithmetic. cuDNN's workspaces, which
+    a simulated card cannot know, are in CUDA's peak."""
     request = ImageRequest(prompt="a lighthouse", width=512, height=512, steps=1)
     for profile in SIMULATED_PROFILES:
         peaks = {}
@@ -145,8 +157,7 @@ def _against_simulated(results: ResultFile, folder: Path) -> None:
             result = host.generate(request, profile, "bench", folder, SilentObserver())
             peaks[f"{name}_peak_bytes"] = result.images[0].record.peak_dedicated_bytes
             host.close()
-        cap = os.environ.get("CUDNN_CONV_WSCAP_DBG")
-        results.add(case="simulated", profile=profile.value, size=512, workspace_cap_mib=cap, **peaks)
+        results.add(case="simulated", profile=profile.value, size=512, **peaks)
         sys.stderr.write(f"{profile}: {peaks}\n")
 
 

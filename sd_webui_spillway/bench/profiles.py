@@ -70,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = f"{options.kind} {options.model_size}"
         model = LoadedModel(pipeline, name, options.kind, (options.size, options.size))
         sys.stderr.write(f"model built in {time.perf_counter() - started:.1f} s\n")
+        _cell(model, max(limits), Profile.MEDVRAM, options, Path(folder))  # warms up kernels and allocator; not kept
         for round_number in range(options.rounds):
             for limit in limits:
                 for profile in PROFILES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -47,7 +47,7 @@ class ActivationMeter:
         """
         with self._lock, torch.no_grad(), self._mode:
             args, kwargs = inputs()
-            counting = _PeakMode(chain(self._module.parameters(), self._module.buffers()))
+            counting = LiveBytesMode(chain(self._module.parameters(), self._module.buffers()))
             counting.include((args, kwargs))
             with counting:
                 getattr(self._module, call)(*args, **kwargs)
@@ -60,8 +60,10 @@ def fake_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.bfloat16 if dtype is torch.float16 else dtype
 
 
-class _PeakMode(TorchDispatchMode):
-    def __init__(self, weights: Any) -> None:
+class LiveBytesMode(TorchDispatchMode):
+    """Counts the bytes of the tensors alive while it is on, a module's weights left out."""
+
+    def __init__(self, weights: Iterable[torch.Tensor]) -> None:
         super().__init__()
         self.peak_bytes = 0
         self._weights = LiveStorages()
@@ -70,6 +72,7 @@ class _PeakMode(TorchDispatchMode):
             self._weights.add(tensor)
 
     def include(self, tree: Any) -> None:
+        """Count the tensors in these arguments or results from now on, for as long as they live."""
         for tensor in tensors_in(tree):
             if tensor not in self._weights:
                 self._live.add(tensor)

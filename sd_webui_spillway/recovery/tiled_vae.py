@@ -1,9 +1,9 @@
 """Exact tiled VAE: the whole picture's result, layer by layer, with only a strip of each layer on the card.
 
 Usual tiling normalises each tile with its own statistics, which is visibly wrong (mean 9/255, worst 140/255 on random
-decoders). Here all strips advance together from one group norm to the next, share its statistics, and wait in system
-memory in between. Each strip carries the one row above and below that a 3×3 convolution reads. The middle block, with
-its attention, runs whole; it works at an eighth of the picture's size.
+decoders). Here all strips advance together from one group norm to the next, share its statistics, and wait in between,
+in system memory where the card has no room for them. Each strip carries the one row above and below that a 3×3
+convolution reads. The middle block, with its attention, runs whole; it works at an eighth of the picture's size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from .method_patch import MethodPatch
 
 _COPIES_PER_STRIP = 10
 """Strips of one layer alive at once at the worst moment: input, float32 copies for the norm, output, statistics."""
-_SHARE_OF_FREE = 0.4
+_SHARE_FOR_STRIP = 0.4
+_SHARE_FOR_MAP = 0.2
+"""Of what is free. At most three layers' outputs are alive at once, so they and a strip leave some of it free."""
 _MIN_ROWS = 8
 
 
@@ -62,7 +64,7 @@ class _Whole:
 
 @dataclass(frozen=True)
 class _Conv:
-    conv: nn.Module
+    conv: nn.Conv2d
 
 
 @dataclass(frozen=True)
@@ -100,14 +102,37 @@ def _layers(module: Any) -> Iterator[Any]:
     yield _NormActConv(module.conv_norm_out, module.conv_act, module.conv_out)
 
 
-@dataclass
 class _Map:
-    """One layer's output: ``data`` (N, C, H, W) in system memory, and per sample and channel the sums (N, C) of its
-    values and of their squares, float64 on the card."""
+    """One layer's output (N, C, H, W), kept as strips of rows, and per sample and channel the sums (N, C) of its values
+    and of their squares, float64 on the card."""
 
-    data: torch.Tensor
-    sums: torch.Tensor
-    squares: torch.Tensor
+    def __init__(self, card: Card, strips: Iterable[torch.Tensor], height: int) -> None:
+        """``strips`` are consecutive rows, on the card, ``height`` in all. They stay there if all of them may."""
+        self._card = card
+        self._parts: list[torch.Tensor] = []
+        self._starts: list[int] = []
+        self.height = 0
+        stays = False
+        for strip in strips:
+            if not self._parts:
+                self.row_shape = (strip.shape[0], strip.shape[1], strip.shape[3])
+                self.row_bytes = strip.nbytes // strip.shape[2]
+                stays = self.row_bytes * height <= _SHARE_FOR_MAP * card.free_bytes()
+                self.sums = self.squares = strip.new_zeros(strip.shape[:2], dtype=torch.float64)
+            self.sums = self.sums + strip.sum((2, 3), dtype=torch.float64)
+            self.squares = self.squares + strip.float().square().sum((2, 3), dtype=torch.float64)
+            self._starts.append(self.height)
+            self._parts.append(strip if stays else card.fetch(strip))
+            self.height += strip.shape[2]
+
+    def rows(self, first: int, last: int) -> torch.Tensor:
+        """Rows ``first`` to ``last``, on the card; not to be written to."""
+        pieces = []
+        for start, part in zip(self._starts, self._parts, strict=True):
+            piece = part[:, :, max(0, first - start) : max(0, last - start)]
+            if piece.shape[2]:
+                pieces.append(piece if self._card.holds(piece) else self._card.put(piece))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=2)
 
 
 class _Strips:
@@ -118,17 +143,18 @@ class _Strips:
         self._layers = layers
 
     def run(self, sample: torch.Tensor) -> torch.Tensor:
-        current = self._collect([sample])
+        current = _Map(self._card, [sample], sample.shape[2])
         for layer in self._layers:
             current = self._apply(layer, current)
-        return self._card.put(current.data)
+        return current.rows(0, current.height)
 
     def _apply(self, layer: Any, x: _Map) -> _Map:
         if isinstance(layer, _Whole):
-            output = layer.run(self._card.put(x.data))
-            return self._collect([output])
+            output = layer.run(x.rows(0, x.height))
+            return _Map(self._card, [output], output.shape[2])
         if isinstance(layer, _Conv):
-            return self._by_strips(x, lambda first, last: self._convolve(x, first, last, layer.conv))
+            widens = -(-layer.conv.out_channels // layer.conv.in_channels)
+            return self._by_strips(x, lambda first, last: self._convolve(x, first, last, layer.conv), growth=widens)
         if isinstance(layer, _NormActConv):
             norm = self._normaliser(layer.norm, x)
             return self._by_strips(x, lambda first, last: self._convolve(x, first, last, layer.conv, norm, layer.act))
@@ -144,7 +170,7 @@ class _Strips:
 
         def strip(first: int, last: int) -> torch.Tensor:
             residual = self._convolve(inner, first, last, block.conv2, norm2, act)
-            straight = self._card.put(x.data[:, :, first:last])
+            straight = x.rows(first, last)
             if block.conv_shortcut is not None:
                 straight = block.conv_shortcut(straight)
             return (straight + residual) / block.output_scale_factor
@@ -152,20 +178,18 @@ class _Strips:
         return self._by_strips(inner, strip)
 
     def _resize(self, layer: _Resize, x: _Map) -> _Map:
-        height = x.data.shape[2]
-
         def enlarged(first: int, last: int) -> torch.Tensor:
-            above, below = min(1, first), min(1, height - last)
-            output = layer.module(self._card.put(x.data[:, :, first - above : last + below]))
+            above, below = min(1, first), min(1, x.height - last)
+            output = layer.module(x.rows(first - above, last + below))
             return output[:, :, 2 * above : output.shape[2] - 2 * below]
 
         def reduced(first: int, last: int) -> torch.Tensor:
             # Output row i reads input rows 2i to 2i+2; past the last one the module itself adds a row of zeros.
-            return layer.module(self._card.put(x.data[:, :, 2 * first : min(2 * last + 1, height)]))  # type: ignore[no-any-return]
+            return layer.module(x.rows(2 * first, min(2 * last + 1, x.height)))  # type: ignore[no-any-return]
 
         if layer.up:
-            return self._by_strips(x, enlarged, growth=4)
-        return self._by_strips(x, reduced, rows=height // 2)
+            return self._by_strips(x, enlarged, height=2 * x.height, growth=4)
+        return self._by_strips(x, reduced, rows=x.height // 2)
 
     def _convolve(
         self,
@@ -178,8 +202,8 @@ class _Strips:
     ) -> torch.Tensor:
         """Rows ``first`` to ``last`` of conv(act(norm(x))). The convolution pads with zeros all round, which is right
         at the picture's edge and cut away elsewhere."""
-        above, below = min(1, first), min(1, x.data.shape[2] - last)
-        strip = self._card.put(x.data[:, :, first - above : last + below])
+        above, below = min(1, first), min(1, x.height - last)
+        strip = x.rows(first - above, last + below)
         if norm is not None and act is not None:
             strip = act(norm(strip))
         output: torch.Tensor = conv(strip)
@@ -187,8 +211,8 @@ class _Strips:
 
     def _normaliser(self, norm: nn.GroupNorm, x: _Map) -> Callable[[torch.Tensor], torch.Tensor]:
         """The group norm with the whole map's statistics, as one multiply and one add per channel."""
-        samples, channels, height, width = x.data.shape
-        count = height * width * channels // norm.num_groups
+        samples, channels, width = x.row_shape
+        count = x.height * width * channels // norm.num_groups
         means = x.sums.view(samples, norm.num_groups, -1).sum(2) / count
         variances = x.squares.view(samples, norm.num_groups, -1).sum(2) / count - means.square()
         scales = (variances.clamp(min=0) + norm.eps).rsqrt()
@@ -200,32 +224,24 @@ class _Strips:
         return lambda strip: torch.addcmul(offset, strip.float(), factor).to(strip.dtype)
 
     def _by_strips(
-        self, x: _Map, function: Callable[[int, int], torch.Tensor], rows: int | None = None, growth: int = 1
+        self,
+        x: _Map,
+        function: Callable[[int, int], torch.Tensor],
+        *,
+        rows: int | None = None,
+        height: int | None = None,
+        growth: int = 1,
     ) -> _Map:
-        """``function(first, last)`` gives the output for rows ``first`` to ``last``; over all rows of the map.
+        """``function(first, last)`` over all ``rows`` (the map's own by default), a strip of them at a time.
 
-        ``growth`` is how many output values there are for each input value.
+        ``height`` is what comes out in all, where that is not ``rows``; ``growth`` how many values come out for each
+        one that goes in.
         """
-        total = x.data.shape[2] if rows is None else rows
-        step = max(_MIN_ROWS // growth, self._rows_at_once(x.data) // growth)
+        total = x.height if rows is None else rows
+        step = max(1, max(_MIN_ROWS, self._rows_at_once(x)) // growth)
         strips = (function(first, min(first + step, total)) for first in range(0, total, step))
-        return self._collect(strips)
+        return _Map(self._card, strips, height or total)
 
-    def _rows_at_once(self, data: torch.Tensor) -> int:
-        samples, channels, height, width = data.shape
-        row_bytes = samples * channels * width * data.element_size() * _COPIES_PER_STRIP
-        return max(_MIN_ROWS, min(height, int(self._card.free_bytes() * _SHARE_OF_FREE) // row_bytes))
-
-    def _collect(self, strips: Iterable[torch.Tensor]) -> _Map:
-        parts: list[torch.Tensor] = []
-        sums: torch.Tensor | None = None
-        squares: torch.Tensor | None = None
-        for strip in strips:
-            strip_sums = strip.sum((2, 3), dtype=torch.float64)
-            strip_squares = strip.float().square().sum((2, 3), dtype=torch.float64)
-            sums = strip_sums if sums is None else sums + strip_sums
-            squares = strip_squares if squares is None else squares + strip_squares
-            parts.append(self._card.fetch(strip))
-        if sums is None or squares is None:
-            raise ValueError("a picture of no rows has no strips")
-        return _Map(parts[0] if len(parts) == 1 else torch.cat(parts, dim=2), sums, squares)
+    def _rows_at_once(self, x: _Map) -> int:
+        at_once = int(self._card.free_bytes() * _SHARE_FOR_STRIP) // (x.row_bytes * _COPIES_PER_STRIP)
+        return min(x.height, at_once)
