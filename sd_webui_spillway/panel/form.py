@@ -46,7 +46,7 @@ def number(name: str, value: Any) -> float:
     try:
         found = float(value)
     except (TypeError, ValueError):
-        raise BadInputError(f"The {name} is empty or no number; type one.") from None
+        raise BadInputError(f"The {name} must be a number; type one.") from None
     if not math.isfinite(found):
         raise BadInputError(f"The {name} must be a finite number.")
     return found

@@ -42,6 +42,13 @@ class _RefusedError(SpillwayError):
     """A request that another site sent, or may have sent."""
 
 
+class _Answer(JSONResponse):
+    """ASCII only: a file name that is no Unicode has no UTF-8 form, yet must not cost the whole answer."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, separators=(",", ":")).encode()
+
+
 def _status(error: SpillwayError) -> int:
     if isinstance(error, _RefusedError):
         return 403
@@ -59,11 +66,11 @@ class _SpillwayRoute(APIRoute):
                 _refuse_foreign(request)
                 return await inner(request)
             except SpillwayError as error:
-                return JSONResponse(error_payload(error), status_code=_status(error))
+                return _Answer(error_payload(error), status_code=_status(error))
             except RequestValidationError as error:
                 fields = ", ".join(sorted({str(item["loc"][-1]) for item in error.errors()}))
                 sentence = f"This cannot be understood: {fields}."
-                return JSONResponse({"error": sentence, "detail": str(error)}, status_code=400)
+                return _Answer({"error": sentence, "detail": str(error)}, status_code=400)
 
         return handler
 
@@ -118,13 +125,13 @@ def _add_memory(router: APIRouter, session: Session) -> None:
     watch = RecoveryWatch()
 
     @router.get("/host")
-    def host() -> JSONResponse:
-        return JSONResponse(host_payload(session.info()))
+    def host() -> Response:
+        return _Answer(host_payload(session.info()))
 
     @router.get("/memory")
-    def memory(since: float = 0.0) -> JSONResponse:
+    def memory(since: float = 0.0) -> Response:
         recovering = watch.recovering(session.progress())
-        return JSONResponse(memory_payload(session, since, recovering=recovering))
+        return _Answer(memory_payload(session, since, recovering=recovering))
 
 
 def _add_settings(router: APIRouter, session: Session) -> None:
@@ -133,27 +140,27 @@ def _add_settings(router: APIRouter, session: Session) -> None:
         return {"profile": profile.value, "switch_seconds": session.set_profile(profile)}
 
     @router.get("/profile")
-    def profiles(width: int = 512, height: int = 512, steps: int = 20, batch: int = 1) -> JSONResponse:
+    def profiles(width: int = 512, height: int = 512, steps: int = 20, batch: int = 1) -> Response:
         request = ImageRequest(width=width, height=height, steps=steps, batch_size=batch).validated()
-        return JSONResponse(profiles_payload(session, request))
+        return _Answer(profiles_payload(session, request))
 
     @router.put("/profile")
-    def set_profile(change: dict[str, Any] = _BODY) -> JSONResponse:
-        return JSONResponse(apply(change))
+    def set_profile(change: dict[str, Any] = _BODY) -> Response:
+        return _Answer(apply(change))
 
     @router.put("/cap")
-    def set_cap(change: dict[str, Any] = _BODY) -> JSONResponse:
+    def set_cap(change: dict[str, Any] = _BODY) -> Response:
         size = _number(change, "cap_bytes")
         cap = session.set_cap(None if size is None else int(size), _number(change, "cap_ram_percent"))
-        return JSONResponse({"cap_bytes": cap})
+        return _Answer({"cap_bytes": cap})
 
     @router.put("/badges")
-    def set_badges(change: dict[str, Any] = _BODY) -> JSONResponse:
+    def set_badges(change: dict[str, Any] = _BODY) -> Response:
         shown = change.get("shown")
         if not isinstance(shown, bool):
             raise BadInputError("Say whether badges are shown: true or false.")
         session.set_badges(shown)
-        return JSONResponse({"badges": shown})
+        return _Answer({"badges": shown})
 
 
 def _number(change: dict[str, Any], name: str) -> float | None:
@@ -167,16 +174,16 @@ def _number(change: dict[str, Any], name: str) -> float | None:
 
 def _add_jobs(router: APIRouter, session: Session) -> None:
     @router.get("/jobs/current")
-    def current() -> JSONResponse:
-        return JSONResponse(progress_payload(session.progress()))
+    def current() -> Response:
+        return _Answer(progress_payload(session.progress()))
 
     @router.get("/jobs/last")
-    def last() -> JSONResponse:
-        return JSONResponse(last_job_payload(session.last_job()))
+    def last() -> Response:
+        return _Answer(last_job_payload(session.last_job()))
 
     @router.post("/jobs/stop")
-    def stop(change: dict[str, Any] = _BODY) -> JSONResponse:  # noqa: ARG001 - the body is checked
-        return JSONResponse({"stopping": session.stop()})
+    def stop(change: dict[str, Any] = _BODY) -> Response:  # noqa: ARG001 - the body is checked
+        return _Answer({"stopping": session.stop()})
 
 
 def _add_log(router: APIRouter, session: Session) -> None:
@@ -186,12 +193,12 @@ def _add_log(router: APIRouter, session: Session) -> None:
         files: list[str] = _FILES,
         limit: int = _LIMIT,
         offset: int = _OFFSET,
-    ) -> JSONResponse:
+    ) -> Response:
         if files:
             found = session.log.by_file_names(files[:_MAX_FILES])
-            return JSONResponse({"files": {name: record_payload(record) for name, record in found.items()}})
+            return _Answer({"files": {name: record_payload(record) for name, record in found.items()}})
         records = session.log.records(wanted, limit=limit, offset=offset)
-        return JSONResponse({
+        return _Answer({
             "images": [record_payload(record) for record in records],
             "count": session.log.count(wanted),
             "limit": limit,
@@ -200,26 +207,25 @@ def _add_log(router: APIRouter, session: Session) -> None:
         })
 
     @router.get("/images/choices")
-    def choices() -> JSONResponse:
+    def choices() -> Response:
         records = session.log.records(LogFilter(), limit=_CHOICES_OVER, offset=0)
-        return JSONResponse({
+        return _Answer({
             "profiles": sorted({record.profile_used for record in records}),
             "models": sorted({record.model for record in records}),
             "sizes": [list(size) for size in sorted({(record.width, record.height) for record in records})],
         })
 
     @router.post("/images/clear")
-    def clear(change: dict[str, Any] = _BODY) -> JSONResponse:  # noqa: ARG001 - the body is checked
+    def clear(change: dict[str, Any] = _BODY) -> Response:  # noqa: ARG001 - the body is checked
         cleared = session.log.count(LogFilter())
         session.log.clear()
-        return JSONResponse({"cleared": cleared})
+        return _Answer({"cleared": cleared})
 
     @router.get("/images.csv")
     def images_csv(wanted: LogFilter = _WANTED) -> Response:
         stream = io.StringIO(newline="")
-        write_csv(session.log.stream(wanted), stream)
-        # The mark tells spreadsheet programs that this is UTF-8.
-        return _download("\ufeff" + stream.getvalue(), "text/csv; charset=utf-8", "spillway-images.csv")
+        write_csv(session.log.stream(wanted), stream, byte_order_mark=True)
+        return _download(stream.getvalue(), "text/csv; charset=utf-8", "spillway-images.csv")
 
     @router.get("/images.json")
     def images_json(wanted: LogFilter = _WANTED) -> Response:
@@ -237,5 +243,5 @@ def _add_assets(router: APIRouter) -> None:
     def asset(name: str) -> Response:
         path = asset_path(name)
         if path is None:
-            return JSONResponse({"error": f"There is no file {name}.", "detail": None}, status_code=404)
+            return _Answer({"error": f"There is no file {name}.", "detail": None}, status_code=404)
         return FileResponse(path, media_type=MEDIA_TYPES[path.suffix], headers={"Cache-Control": "no-cache"})
