@@ -19,6 +19,7 @@ export function fileName(source) {
 
 export function createBadges({ api, details }) {
   const records = new Map();
+  const stale = new Set();
   const tries = new Map();
   const badges = new Map();
   let gallery = null;
@@ -44,11 +45,13 @@ export function createBadges({ api, details }) {
     const images = shown ? wanted() : [];
     const missing = new Set();
     for (const image of images) {
-      const name = fileName(image.currentSrc || image.src);
+      // Not currentSrc, which names the picture before until the new one is loaded.
+      const name = fileName(image.src);
       const record = name && records.get(name);
       if (record) put(image, name, record);
       else remove(image);
-      if (name && !record && (tries.get(name) ?? 0) < RETRIES) missing.add(name);
+      const asks = !record || stale.has(name);
+      if (name && asks && (tries.get(name) ?? 0) < RETRIES) missing.add(name);
     }
     for (const image of [...badges.keys()]) if (!image.isConnected || !images.includes(image)) remove(image);
     details.ownerGone();
@@ -64,6 +67,7 @@ export function createBadges({ api, details }) {
       const answer = await api.get("images", { files: names });
       for (const [name, record] of Object.entries(answer.files)) {
         records.set(name, record);
+        stale.delete(name);
         found += 1;
       }
     } catch {
@@ -115,13 +119,14 @@ export function createBadges({ api, details }) {
       if (element === gallery) return;
       observer?.disconnect();
       gallery = element;
-      observer = new MutationObserver(plan);
+      // At once, before the browser paints: an image that gradio draws anew is never seen without its badge.
+      observer = new MutationObserver(update);
       observer.observe(gallery, { childList: true, subtree: true, attributes: true, attributeFilter: ["src"] });
       plan();
     },
-    // A name may have been written anew: what was known of it is asked again.
-    forget() {
-      records.clear();
+    // A name may have been written anew: it is asked again, and what is known of it stays until the answer.
+    renew() {
+      for (const name of records.keys()) stale.add(name);
       tries.clear();
       plan();
     },

@@ -76,6 +76,14 @@ export function createDetails(t) {
     element.style.top = `${Math.max(MARGIN, top)}px`;
   }
 
+  // The window goes along with its badge, and goes away with it.
+  function follow() {
+    if (owner === null) return;
+    const at = owner.getBoundingClientRect();
+    if (at.bottom < 0 || at.top > window.innerHeight) hide();
+    else place(owner);
+  }
+
   function hide(anchor = null) {
     if (anchor !== null && anchor !== owner) return;
     owner = null;
@@ -83,6 +91,6 @@ export function createDetails(t) {
   }
 
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
-  document.addEventListener("scroll", () => hide(), { capture: true, passive: true });
+  document.addEventListener("scroll", follow, { capture: true, passive: true });
   return { show, hide, ownerGone: () => { if (owner && !owner.isConnected) hide(); } };
 }

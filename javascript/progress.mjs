@@ -19,6 +19,7 @@ export function createProgress({ api, t, onBegin, onEnd }) {
   const rungs = el("ol", { class: "spillway-rungs", "aria-label": t("progress.rungs"), "aria-live": "polite" });
   const element = card(t("title.progress"), { id: "progress", aside: profile }, headline, bar, facts, rungs);
   let running = false;
+  let seenJob;
 
   function show(job) {
     setAttribute(element, "data-running", "yes");
@@ -72,9 +73,12 @@ export function createProgress({ api, t, onBegin, onEnd }) {
     element,
     isRunning: () => running,
     showLast,
-    // The meter's answer says whether a job runs, so an idle page asks one thing, not two.
-    async follow(jobRunning) {
-      if (!jobRunning && !running) return;
+    // The meter's answer says whether a job runs, so an idle page asks one thing, not two. A job may also begin and
+    // end between two answers: then only the last job's id tells.
+    async follow({ job_running: jobRunning, last_job_id: lastJob }) {
+      const ended = seenJob !== undefined && lastJob !== seenJob;
+      seenJob = lastJob;
+      if (!jobRunning && !running && !ended) return;
       if (jobRunning && !running) {
         running = true;
         onBegin();

@@ -48,7 +48,7 @@ function start(root) {
     onBegin: () => document.documentElement.setAttribute("data-spillway-running", "yes"),
     onEnd() {
       document.documentElement.removeAttribute("data-spillway-running");
-      badges.forget();
+      badges.renew();
       header.refresh();
       log.firstPage();
       profiles.refresh();
@@ -81,7 +81,7 @@ function start(root) {
       profiles.follow(answer.profile);
       if (!savingBadges && badgeSwitch.box.checked !== answer.badges) badgeSwitch.box.checked = answer.badges;
       if (!savingBadges) badges.setShown(answer.badges);
-      progress.follow(answer.job_running);
+      progress.follow(answer);
     },
     onReachable(reachable) {
       if (reachable) refreshAll();

@@ -38,6 +38,7 @@ def host_payload(info: HostInfo) -> dict[str, Any]:
 def memory_payload(session: Session, since: float, *, recovering: bool) -> dict[str, Any]:
     """The latest snapshot, its word, the cap, and the history taken after the Unix time ``since``."""
     snapshot = session.memory()
+    last = session.last_job()
     return {
         "snapshot": snapshot_payload(snapshot),
         "state": memory_state(snapshot, recovering=recovering).value,
@@ -49,6 +50,7 @@ def memory_payload(session: Session, since: float, *, recovering: bool) -> dict[
         "badges": session.settings.badges,
         "profile": session.settings.profile.value,
         "job_running": session.progress() is not None,
+        "last_job_id": last.job_id if last else None,
         "history": history_payload(session.monitor.history(), max(since, snapshot.taken_at - HISTORY_SECONDS)),
     }
 

@@ -85,6 +85,8 @@ def test_a_badge_opens_by_pointer_and_by_keyboard_and_moves_nothing(open_page, s
       .map((thumbnail) => JSON.stringify(thumbnail.getBoundingClientRect()))"""
     placed = page.evaluate(boxes)
     details = page.locator("#spillway-details")
+    page.locator("#spillway-gallery").scroll_into_view_if_needed()
+    page.wait_for_timeout(500)
     page.locator(".spillway-badge").first.hover()
     details.wait_for(state="visible", timeout=3000)
     text = details.inner_text()
@@ -120,8 +122,9 @@ def test_the_opened_picture_has_its_own_badge(open_page, served):
     assert badge.get_attribute("data-file").endswith("-00034.png")
 
 
-def test_progress_rungs_and_stop(open_page, served):
+def test_progress_rungs_and_stop(open_page, served, monkeypatch):
     page = open_page().page
+    monkeypatch.setattr(served.host, "step_pause_seconds", 0.06)
     fill(page, OOM_PROMPT, steps=40, **{"batch-size": 2, "batch-count": 4})
     before = last_job_prefix(served)
     press_generate(page)
@@ -132,7 +135,8 @@ def test_progress_rungs_and_stop(open_page, served):
     assert page.locator("#spillway-progress .spillway-tag").inner_text() == "lowvram"
     page.wait_for_function("/left$/.test(document.querySelector('.spillway-facts').textContent)", timeout=5000)
     # The page answers while the job runs: pictures of the first batch come before the last.
-    page.wait_for_function("document.querySelectorAll('#spillway-gallery .thumbnail-lg').length >= 1", timeout=8000)
+    job = served.session.progress().job_id[:8]
+    page.wait_for_selector(f"#spillway-gallery .thumbnail-lg img[src*='{job}']", timeout=10_000)
     page.click("button#spillway-stop")
     page.locator("#spillway-message .spillway-sentence", has_text="what was finished is kept").wait_for(timeout=8000)
     done = len(served.session.last_job().images)
