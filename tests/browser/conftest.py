@@ -107,5 +107,8 @@ def open_page(served: Served, browser: Any, contexts: dict[Any, Any]) -> Iterato
         return watched
 
     yield open_it
+    # One test's failure must not become the next one's.
+    served.session.stop()
+    served.session.set_badges(True)
     for page in pages:
         page.close()

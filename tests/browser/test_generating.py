@@ -81,8 +81,12 @@ def test_a_badge_opens_by_pointer_and_by_keyboard_and_moves_nothing(open_page, s
     before = last_job_prefix(served)
     press_generate(page)
     wait_for_badges(page, 2, before)
-    boxes = """() => [...document.querySelectorAll('#spillway-gallery .thumbnail-lg')]
-      .map((thumbnail) => JSON.stringify(thumbnail.getBoundingClientRect()))"""
+    boxes = """() => {
+      const origin = document.querySelector('#spillway-gallery .grid-container').getBoundingClientRect();
+      const box = (at) => [at.left - origin.left, at.top - origin.top, at.width, at.height].map(Math.round);
+      return [...document.querySelectorAll('#spillway-gallery .thumbnail-lg')]
+        .map((thumbnail) => box(thumbnail.getBoundingClientRect()));
+    }"""
     placed = page.evaluate(boxes)
     details = page.locator("#spillway-details")
     page.locator("#spillway-gallery").scroll_into_view_if_needed()
