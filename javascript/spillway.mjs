@@ -1,0 +1,148 @@
+// The entry: the only module that does something when it is loaded. A host may load every module on its own and this
+// one twice; the second finds the mark on the page and leaves.
+
+import { createApi } from "./api.mjs";
+import { createBadges } from "./badges.mjs";
+import { createCap } from "./cap.mjs";
+import { createDetails } from "./details.mjs";
+import { el } from "./dom.mjs";
+import { onSizeChange, requestedSize, translateForm } from "./form.mjs";
+import { createHeader } from "./header.mjs";
+import { createLog } from "./log.mjs";
+import { listenForCopies } from "./messages.mjs";
+import { createMeter } from "./meter.mjs";
+import { createPoller } from "./poll.mjs";
+import { createProfiles } from "./profiles.mjs";
+import { createProgress } from "./progress.mjs";
+import { chooseLanguage, createTranslator } from "./strings.mjs";
+
+function createBadgeSwitch(t, onChange) {
+  const box = el("input", { type: "checkbox", id: "spillway-badges-shown" });
+  box.checked = true;
+  box.addEventListener("change", () => onChange(box.checked));
+  return { element: el("label", { class: "spillway-switch" }, box, t("badges.switch")), box };
+}
+
+function start(root) {
+  const language = chooseLanguage(location.search, navigator.language);
+  const t = createTranslator(language);
+  const api = createApi(new URL(root.dataset.api, document.baseURI), t);
+  const badges = createBadges({ api, details: createDetails(t) });
+  let ownJob = false;
+  let savingBadges = false;
+
+  const badgeSwitch = createBadgeSwitch(t, async (shown) => {
+    savingBadges = true;
+    badges.setShown(shown);
+    await api.put("badges", { shown }).catch(() => null);
+    savingBadges = false;
+  });
+  const header = createHeader({ api, badgeSwitch: badgeSwitch.element });
+  const meter = createMeter(t);
+  const log = createLog({ api, t, language });
+  const profiles = createProfiles({ api, t, size: requestedSize, onSwitched: () => poller.now() });
+  const cap = createCap({ api, t, onChanged: () => poller.now() });
+  const progress = createProgress({
+    api,
+    t,
+    onBegin: () => document.documentElement.setAttribute("data-spillway-running", "yes"),
+    onEnd() {
+      document.documentElement.removeAttribute("data-spillway-running");
+      badges.renew();
+      header.refresh();
+      log.firstPage();
+      profiles.refresh();
+      if (!ownJob) document.querySelector("button#spillway-refresh, #spillway-refresh button")?.click();
+      ownJob = false;
+    },
+  });
+  const parts = {
+    root: header, meter, progress, profiles, cap, log,
+  };
+
+  // gradio may build a part late, behind a tab, or anew; our node then moves into the new place.
+  function settle() {
+    for (const [name, part] of Object.entries(parts)) {
+      const place = document.getElementById(`spillway-${name}`);
+      if (place && part.element.parentElement !== place) place.replaceChildren(part.element);
+    }
+    const gallery = document.getElementById("spillway-gallery");
+    if (gallery) badges.attach(gallery);
+    translateForm(t, language);
+  }
+
+  const isSeen = () => header.element.isConnected && header.element.offsetParent !== null;
+  const poller = createPoller({
+    ask: () => api.get("memory", { since: meter.lastTaken() }),
+    isWanted: () => progress.isRunning() || isSeen(),
+    onAnswer(answer) {
+      meter.update(answer);
+      cap.update(answer);
+      profiles.follow(answer.profile);
+      if (!savingBadges && badgeSwitch.box.checked !== answer.badges) badgeSwitch.box.checked = answer.badges;
+      if (!savingBadges) badges.setShown(answer.badges);
+      progress.follow(answer);
+    },
+    onReachable(reachable) {
+      if (reachable) refreshAll();
+      else meter.unavailable();
+    },
+  });
+
+  function refreshAll() {
+    header.refresh();
+    profiles.refresh();
+    progress.showLast();
+    log.refresh();
+  }
+
+  document.addEventListener("click", (event) => {
+    if (event.target.closest?.("#spillway-generate")) ownJob = true;
+  });
+  listenForCopies(t);
+  onSizeChange(() => profiles.refresh());
+  settle();
+  watch(settle);
+  whenVisible(refreshAll);
+  poller.start();
+}
+
+function whenVisible(act) {
+  if (!document.hidden) {
+    act();
+    return;
+  }
+  document.addEventListener("visibilitychange", () => whenVisible(act), { once: true });
+}
+
+function watch(act) {
+  let planned = false;
+  new MutationObserver(() => {
+    if (planned) return;
+    planned = true;
+    requestAnimationFrame(() => {
+      planned = false;
+      act();
+    });
+  }).observe(document.body, { childList: true, subtree: true });
+}
+
+function whenThere(id, act) {
+  const found = document.getElementById(id);
+  if (found) {
+    act(found);
+    return;
+  }
+  const observer = new MutationObserver(() => {
+    const later = document.getElementById(id);
+    if (!later) return;
+    observer.disconnect();
+    act(later);
+  });
+  observer.observe(document.documentElement, { childList: true, subtree: true });
+}
+
+if (!document.documentElement.hasAttribute("data-spillway")) {
+  document.documentElement.setAttribute("data-spillway", "on");
+  whenThere("spillway-root", start);
+}

@@ -1,0 +1,37 @@
+"""What the panel says after a job or instead of one, as markup that carries no markup of anyone else's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from ..errors import SpillwayError
+from ..host_port import JobResult
+
+
+def error_markup(error: SpillwayError) -> str:
+    """The sentence, and the technical line under it in small print."""
+    detail = f'<code class="spillway-detail">{escape(error.detail)}</code>' if error.detail else ""
+    return (
+        '<div class="spillway-message" data-kind="error" role="alert">'
+        f'<p class="spillway-sentence">{escape(str(error))}</p>{detail}'
+        '<button type="button" class="spillway-copy">Copy</button></div>'
+    )
+
+
+def notice_markup(sentences: Sequence[str]) -> str:
+    """One paragraph a sentence; nothing where there is none."""
+    if not sentences:
+        return ""
+    lines = "".join(f'<p class="spillway-sentence">{escape(sentence)}</p>' for sentence in sentences)
+    return f'<div class="spillway-message" data-kind="notice" role="status">{lines}</div>'
+
+
+def result_sentences(result: JobResult) -> list[str]:
+    """What a person must know besides the pictures: which were given up and why, and what went otherwise."""
+    lost = [
+        f"The image with seed {record.seed} was given up: {record.message or 'no reason was given'}."
+        for record in result.given_up
+    ]
+    stopped = ["The job was stopped; what was finished is kept."] if result.interrupted else []
+    return [*stopped, *lost, *result.notices]
