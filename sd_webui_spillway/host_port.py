@@ -164,8 +164,8 @@ class HostInfo:
 
 
 class Host(Protocol):
-    """The program that owns the model. All calls but ``info`` and ``memory_providers`` are made under the session's
-    job lock, so a host never sees two at once."""
+    """The program that owns the model. ``switch``, ``generate`` and ``close`` are made under the session's job lock, so
+    a host never sees two of them at once; the others may come at any time, while a job runs too."""
 
     def info(self) -> HostInfo: ...
 

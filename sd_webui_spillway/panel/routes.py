@@ -182,7 +182,7 @@ def _add_jobs(router: APIRouter, session: Session) -> None:
         return _Answer(last_job_payload(session.last_job()))
 
     @router.post("/jobs/stop")
-    def stop(change: dict[str, Any] = _BODY) -> Response:  # noqa: ARG001 - the body is checked
+    def stop(change: dict[str, Any] = _BODY) -> Response:
         return _Answer({"stopping": session.stop()})
 
 
@@ -216,7 +216,7 @@ def _add_log(router: APIRouter, session: Session) -> None:
         })
 
     @router.post("/images/clear")
-    def clear(change: dict[str, Any] = _BODY) -> Response:  # noqa: ARG001 - the body is checked
+    def clear(change: dict[str, Any] = _BODY) -> Response:
         cleared = session.log.count(LogFilter())
         session.log.clear()
         return _Answer({"cleared": cleared})
