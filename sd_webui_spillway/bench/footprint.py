@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -35,7 +35,10 @@ from ..units import GIB, MIB
 from .profiles import SilentObserver
 from .results import ResultFile
 
-CASES = (("sd1", ((512, 1), (512, 4), (768, 1))), ("sdxl", ((1024, 1), (1024, 4))))
+CASES: tuple[tuple[Literal["sd1", "sdxl"], tuple[tuple[int, int], ...]], ...] = (
+    ("sd1", ((512, 1), (512, 4), (768, 1))),
+    ("sdxl", ((1024, 1), (1024, 4))),
+)
 """Model, and (width and height in pixels, batch)."""
 SIMULATED_PROFILES = (Profile.DEDICATED, Profile.MEDVRAM, Profile.LOWVRAM, Profile.SEQUENTIAL)
 
@@ -90,10 +93,12 @@ def _calls(results: ResultFile, pipeline: Any, kind: str, size: int, batch: int)
 
 
 def _runner(component: Component, call: str, meter: FootprintMeter, request: ImageRequest) -> Callable[[], None]:
+    module: Any = component.module
+
     def run() -> None:
-        args, kwargs = _on_card(meter.example_inputs(component, call, request), component.module.dtype)
+        args, kwargs = _on_card(meter.example_inputs(component, call, request), module.dtype)
         with torch.no_grad():
-            getattr(component.module, call)(*args, **kwargs)
+            getattr(module, call)(*args, **kwargs)
 
     return run
 

@@ -36,7 +36,7 @@ class DiffusersHost:
     def __init__(self, model: LoadedModel, card: Card) -> None:
         self._model = model
         self._card = card
-        self._pipeline = model.pipeline
+        self._pipeline: Any = model.pipeline
         self._pipeline.set_progress_bar_config(disable=True)
         components = components_of(self._pipeline)
         overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD

@@ -145,7 +145,8 @@ class Batch:
         pixels = self._pipeline.image_processor.preprocess(resized).to(self._card.device, vae.dtype)
         distribution = vae.encode(pixels).latent_dist
         samples = torch.cat([distribution.sample(generator) for generator in generators])
-        return (samples * vae.config.scaling_factor).to(self._pipeline.unet.dtype)
+        latents: torch.Tensor = (samples * vae.config.scaling_factor).to(self._pipeline.unet.dtype)
+        return latents
 
     def _sample(self, inputs: dict[str, Any]) -> torch.Tensor:
         request = self._facts.request

@@ -43,11 +43,9 @@ def components_of(pipeline: Any) -> tuple[Component, ...]:
 
 def image_to_image(pipeline: Any) -> Any:
     """The image-to-image pipeline over the same components; nothing is loaded or copied."""
-    family = diffusers.StableDiffusionXLImg2ImgPipeline
-    if not isinstance(pipeline, diffusers.StableDiffusionXLPipeline):
-        family = diffusers.StableDiffusionImg2ImgPipeline
-    options = {} if family is diffusers.StableDiffusionXLImg2ImgPipeline else {"requires_safety_checker": False}
-    return family(**pipeline.components, **options)
+    if isinstance(pipeline, diffusers.StableDiffusionXLPipeline):
+        return diffusers.StableDiffusionXLImg2ImgPipeline(**pipeline.components)
+    return diffusers.StableDiffusionImg2ImgPipeline(**pipeline.components, requires_safety_checker=False)
 
 
 class ExecutionDevice:
@@ -117,7 +115,8 @@ class FootprintMeter:
     def example_inputs(self, component: Component, call: str, request: ImageRequest) -> Inputs:
         """Arguments of the shapes that the pipeline passes, filled with zeros."""
         rows = _rows(component, request)
-        dtype = fake_dtype(component.module.dtype)
+        module: Any = component.module
+        dtype = fake_dtype(module.dtype)
         height, width = request.height // 8, request.width // 8
         if component.kind is ComponentKind.TEXT_ENCODER:
             return (torch.zeros((rows, 77), dtype=torch.int64),), {"output_hidden_states": True}
@@ -125,7 +124,7 @@ class FootprintMeter:
             channels = self._pipeline.vae.config.latent_channels
             shape = (rows, channels, height, width) if call == "decode" else (rows, 3, request.height, request.width)
             return (torch.zeros(shape, dtype=dtype),), {}
-        config = component.module.config
+        config = module.config
         sample = torch.zeros((rows, config.in_channels, height, width), dtype=dtype)
         context = torch.zeros((rows, 77, config.cross_attention_dim), dtype=dtype)
         added = None
@@ -138,8 +137,8 @@ class FootprintMeter:
         """Strips at the picture's full size, or the middle block at an eighth of it, whichever is larger."""
         channels = self._pipeline.vae.config.block_out_channels
         size = torch.empty((), dtype=self._pipeline.vae.dtype).element_size()
-        strip = request.width * channels[min(1, len(channels) - 1)] * _STRIP_ROWS
-        middle = request.width // 8 * request.height // 8 * channels[-1]
+        strip: int = request.width * channels[min(1, len(channels) - 1)] * _STRIP_ROWS
+        middle: int = request.width // 8 * request.height // 8 * channels[-1]
         return max(strip, middle) * size * _STRIP_COPIES
 
 

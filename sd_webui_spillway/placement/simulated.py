@@ -147,10 +147,10 @@ class _CountingMode(TorchDispatchMode):
     """Reports the tensors that go into and come out of every operation below the autograd layer."""
 
     def __init__(self, report: Callable[[str, list[torch.Tensor], list[torch.Tensor]], None]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._report = report
 
-    def __torch_dispatch__(  # type: ignore[override]
+    def __torch_dispatch__(
         self,
         func: Any,
         types: Any,

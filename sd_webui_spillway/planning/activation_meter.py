@@ -64,7 +64,7 @@ class LiveBytesMode(TorchDispatchMode):
     """Counts the bytes of the tensors alive while it is on, a module's weights left out."""
 
     def __init__(self, weights: Iterable[torch.Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.peak_bytes = 0
         self._weights = LiveStorages()
         self._live = LiveStorages()
@@ -78,7 +78,7 @@ class LiveBytesMode(TorchDispatchMode):
                 self._live.add(tensor)
         self.peak_bytes = max(self.peak_bytes, self._live.sweep())
 
-    def __torch_dispatch__(  # type: ignore[override]
+    def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         del types

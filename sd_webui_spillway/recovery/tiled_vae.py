@@ -173,14 +173,15 @@ class _Strips:
             straight = x.rows(first, last)
             if block.conv_shortcut is not None:
                 straight = block.conv_shortcut(straight)
-            return (straight + residual) / block.output_scale_factor
+            output: torch.Tensor = (straight + residual) / block.output_scale_factor
+            return output
 
         return self._by_strips(inner, strip)
 
     def _resize(self, layer: _Resize, x: _Map) -> _Map:
         def enlarged(first: int, last: int) -> torch.Tensor:
             above, below = min(1, first), min(1, x.height - last)
-            output = layer.module(x.rows(first - above, last + below))
+            output: torch.Tensor = layer.module(x.rows(first - above, last + below))
             return output[:, :, 2 * above : output.shape[2] - 2 * below]
 
         def reduced(first: int, last: int) -> torch.Tensor:

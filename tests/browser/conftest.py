@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ def browser() -> Iterator[Any]:
     sync_api = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
     path = find_chromium()
     if path is None:
+        assert "SPILLWAY_BROWSER_REQUIRED" not in os.environ, "no browser found, and this run must have one"
         pytest.skip("browser tests need Chromium, Chrome or Edge; name one in SPILLWAY_CHROMIUM")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
