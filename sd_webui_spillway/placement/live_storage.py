@@ -37,6 +37,11 @@ class LiveStorages:
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._references
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of those that were alive at the last :meth:`sweep`, and of those added since."""
+        return self._bytes
+
     def sweep(self) -> int:
         """Drop the dead; the bytes still alive."""
         dead = [key for key, (reference, _) in self._references.items() if reference.expired()]

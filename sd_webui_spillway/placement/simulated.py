@@ -109,8 +109,11 @@ class SimulatedCard:
 
     def _take(self, tensor: torch.Tensor, kind: LiveStorages) -> None:
         """Count a new storage, or raise as CUDA does and count nothing."""
-        used = self._weights.sweep() + self._activations.sweep()
+        used = self._weights.nbytes + self._activations.sweep()
         size = kind.add(tensor)
+        if used + size > min(self._peak_bytes, self._total_bytes):
+            # There are hundreds of weights and they rarely leave: look for the departed only where it matters.
+            used = self._weights.sweep() + self._activations.sweep() - size
         if used + size > self._total_bytes:
             kind.discard(tensor)
             raise torch.cuda.OutOfMemoryError(
