@@ -3,13 +3,18 @@
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 
-export function gib(bytes) {
-  return (bytes / GIB).toFixed(1);
+// How to write all figures of one bar, so that they can be compared: in GiB, or in MiB where the whole is below one.
+export function scaleFor(wholeBytes) {
+  const small = wholeBytes < GIB;
+  return {
+    unit: small ? "MiB" : "GiB",
+    write: (count) => (small ? String(Math.round(count / MIB)) : (count / GIB).toFixed(1)),
+  };
 }
 
 export function bytes(count, unknown) {
   if (count === null || count === undefined) return unknown;
-  if (count === 0 || Math.abs(count) >= 0.1 * GIB) return `${gib(count)} GiB`;
+  if (count === 0 || Math.abs(count) >= 0.1 * GIB) return `${(count / GIB).toFixed(1)} GiB`;
   return Math.abs(count) >= MIB ? `${Math.round(count / MIB)} MiB` : `${Math.round(count / 1024)} KiB`;
 }
 

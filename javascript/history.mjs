@@ -1,7 +1,7 @@
 // Two minutes of memory as two lines: on the card, and borrowed; what the driver spilled is shaded.
 
 import { el, setText, svg } from "./dom.mjs";
-import { gib } from "./format.mjs";
+import { bytes } from "./format.mjs";
 
 const SPAN_SECONDS = 120;
 const WIDTH = 600;
@@ -96,7 +96,7 @@ export function createHistory(t) {
         edge.setAttribute("y1", height);
         edge.setAttribute("y2", height);
       }
-      setText(top, `${gib(highest)} GiB`);
+      setText(top, bytes(highest, ""));
     },
   };
 }

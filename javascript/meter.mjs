@@ -1,7 +1,7 @@
 // The live meter: how full the card, the borrowed memory and RAM are, in a word, in bars and over two minutes.
 
 import { card, el, setAttribute, setText } from "./dom.mjs";
-import { gib } from "./format.mjs";
+import { scaleFor } from "./format.mjs";
 import { createHistory } from "./history.mjs";
 
 function createBar(name, t, parts) {
@@ -51,7 +51,7 @@ export function createMeter(t) {
     t("title.memory"), { id: "meter", aside }, dedicated.row, shared.row, ram.row, history.element,
   );
   const unknown = t("word.unknown");
-  const short = (value) => (value === null ? unknown : gib(value));
+  const written = (scale, value) => (value === null ? unknown : scale.write(value));
 
   function showState(name) {
     setAttribute(state, "data-state", name);
@@ -63,12 +63,15 @@ export function createMeter(t) {
     const { dedicated_used_bytes: used, dedicated_total_bytes: total, dedicated_process_bytes: own } = memory;
     const known = used !== null && total !== null;
     const others = known && own !== null ? Math.max(0, used - own) : null;
+    const scale = scaleFor(total ?? Infinity);
     dedicated.update({
       scale: known ? total : 0,
       widths: own === null ? { others: used ?? 0 } : { process: Math.min(own, used ?? own), others: others ?? 0 },
-      words: known ? t("word.of", { used: gib(used), total: gib(total) }) : unknown,
+      words: known ? t("word.of", { used: scale.write(used), total: scale.write(total), unit: scale.unit }) : unknown,
       partWords: t("meter.dedicated.parts", {
-        process: short(own), others: short(others), free: short(memory.dedicated_free_bytes),
+        process: written(scale, own),
+        others: written(scale, others),
+        free: written(scale, memory.dedicated_free_bytes),
       }),
       markAt: known ? Math.min(1, (edge * Math.min(total, memory.dedicated_limit_bytes ?? total)) / total) : null,
       because: known ? null : why(memory, "dedicated_used_bytes", "dedicated_total_bytes"),
@@ -78,11 +81,14 @@ export function createMeter(t) {
   function updateShared(memory, cap) {
     const { shared_pinned_bytes: pinned, shared_spilled_bytes: spilled, shared_used_bytes: used } = memory;
     const least = used ?? pinned ?? spilled;
+    const scale = scaleFor(cap);
     shared.update({
       scale: least === null ? 0 : Math.max(cap, least),
       widths: { pinned: pinned ?? 0, spilled: spilled ?? 0 },
-      words: least === null ? unknown : t("word.of_cap", { used: gib(least), total: gib(cap) }),
-      partWords: t("meter.shared.parts", { pinned: short(pinned), spilled: short(spilled) }),
+      words: least === null
+        ? unknown
+        : t("word.of_cap", { used: scale.write(least), total: scale.write(cap), unit: scale.unit }),
+      partWords: t("meter.shared.parts", { pinned: written(scale, pinned), spilled: written(scale, spilled) }),
       markAt: least !== null && least > cap ? cap / least : null,
       because: used === null ? why(memory, "shared_pinned_bytes", "shared_spilled_bytes") : null,
     });
@@ -91,11 +97,12 @@ export function createMeter(t) {
   function updateRam(memory) {
     const { ram_used_bytes: used, ram_total_bytes: total } = memory;
     const known = used !== null && total !== null;
+    const scale = scaleFor(total ?? Infinity);
     ram.update({
       scale: known ? total : 0,
       widths: { used: used ?? 0 },
-      words: known ? t("word.of", { used: gib(used), total: gib(total) }) : unknown,
-      partWords: t("meter.ram.parts", { free: known ? gib(Math.max(0, total - used)) : unknown }),
+      words: known ? t("word.of", { used: scale.write(used), total: scale.write(total), unit: scale.unit }) : unknown,
+      partWords: t("meter.ram.parts", { free: known ? scale.write(Math.max(0, total - used)) : unknown }),
       because: known ? null : why(memory, "ram_used_bytes", "ram_total_bytes"),
     });
   }

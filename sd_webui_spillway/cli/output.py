@@ -20,14 +20,13 @@ REFRESH_SECONDS = 0.2
 
 
 def console() -> Console:
-    """Standard output; piped, it is wide enough that no table is cut."""
-    plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=200)
+    """Standard output."""
+    return _wide_enough(stderr=False)
 
 
 def errors_console() -> Console:
     """Standard error: progress and notices, so that standard output holds results only."""
-    return Console(stderr=True, highlight=False)
+    return _wide_enough(stderr=True)
 
 
 def image_table(records: Iterable[ImageRecord]) -> Table:
@@ -86,3 +85,9 @@ def _words(job: JobProgress) -> str:
         parts.append(f"{format_seconds(job.remaining_seconds)} left")
     parts.append(job.profile)
     return " · ".join(parts)
+
+
+def _wide_enough(*, stderr: bool) -> Console:
+    """Piped, no table is cut and no sentence is broken."""
+    plain = Console(stderr=stderr, highlight=False)
+    return plain if plain.is_terminal else Console(stderr=stderr, highlight=False, width=200)
