@@ -67,7 +67,8 @@ class WholeModel:
             unit.evict(self._card)
 
     def enter(self, component: Component, call: str) -> None:
-        """Everything is there already."""
+        """Everything is there already, unless a repair did not fit."""
+        self.repair()
 
     def leave(self, component: Component, call: str) -> None:
         """Everything stays."""

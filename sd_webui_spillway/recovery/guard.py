@@ -23,6 +23,9 @@ from .tiled_vae import tiled_forward
 
 logger = logging.getLogger(__name__)
 
+_MOVES_TRIED = 3
+"""How often the move to a smaller placement is taken up again after it ran out of memory itself."""
+
 
 class LadderExhaustedError(SpillwayError):
     """A call does not fit however small it is made; the image it was for cannot be made."""
@@ -143,24 +146,29 @@ class Guard:
         result, failure = self._attempt(component, call, memory, original, args, kwargs)
         if failure is None:
             return result
-        rungs = climb(
-            self._model, component, call, rows_of(args, kwargs), memory, self._switches, self._whole_batch_because
-        )
+        rungs = self._climb(component, call, failure, memory)
         while failure is not None:
             self._mend(component, failure)
             rung, fault = self._next_rung(rungs)
-            if fault is not None:
+            for _ in range(_MOVES_TRIED):
+                if fault is None:
+                    break
                 # Moving weights for the rung ran out itself; what it had not moved yet is moved by trying once more.
                 self._mend(component, fault)
-                rung, fault = self._next_rung(
-                    climb(self._model, component, call, failure.rows, memory, self._switches, self._whole_batch_because)
-                )
+                rungs = self._climb(component, call, failure, memory, released=True)
+                rung, fault = self._next_rung(rungs)
             if rung is None:
                 raise self._exhausted(component, fault or failure)
             self._tell(component, rung, failure)
             random.restore()
             result, failure = self._attempt(component, call, memory, original, args, kwargs)
         return result
+
+    def _climb(
+        self, component: Component, call: str, failure: _Failure, memory: CallMemory, *, released: bool = False
+    ) -> Iterator[Rung]:
+        switches, whole = self._switches, self._whole_batch_because
+        return climb(self._model, component, call, failure.rows, memory, switches, whole, released=released)
 
     def _next_rung(self, rungs: Iterator[Rung]) -> tuple[Rung | None, _Failure | None]:
         try:
