@@ -72,7 +72,7 @@ class Rig:
         return {id(tensor) for tensor in weights(self.components) if self.card.holds(tensor)}
 
     @torch.no_grad()
-    def job(self, rows: int = 2, size: int = 32) -> dict[str, torch.Tensor]:
+    def job(self, rows: int = 2, size: int = 16) -> dict[str, torch.Tensor]:
         """Text, encode, some steps, decode. Everything a user would see comes back."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(7)

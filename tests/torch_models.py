@@ -89,12 +89,13 @@ class Downsample(nn.Module):
 
 
 class UNetBlock(nn.Module):
-    def __init__(self, channels_in: int, channels_out: int, width: int, sampler: type[nn.Module] | None) -> None:
+    def __init__(
+        self, channels_in: int, channels_out: int, width: int, sampler: type[nn.Module] | None = None, depth: int = 1
+    ) -> None:
         super().__init__()
-        self.resnets = nn.ModuleList([
-            Resnet(channels_in, channels_out, width), Resnet(channels_out, channels_out, width)
-        ])
-        self.attentions = nn.ModuleList([Attention(channels_out, width), Attention(channels_out, width)])
+        ins = [channels_in, *(channels_out for _ in range(depth - 1))]
+        self.resnets = nn.ModuleList([Resnet(one, channels_out, width) for one in ins])
+        self.attentions = nn.ModuleList([Attention(channels_out, width) for _ in ins])
         self.samplers = nn.ModuleList([sampler(channels_out)]) if sampler else None
 
     def forward(self, x: torch.Tensor, time: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
@@ -108,15 +109,13 @@ class UNetBlock(nn.Module):
 class UNet(nn.Module):
     """``forward(sample, timestep, encoder_hidden_states)``; 8 channels at the outside, 16 inside."""
 
-    def __init__(self, width: int = 8) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.width = width
+        self.width = width = 8
         self.conv_in = nn.Conv2d(4, 8, 3, padding=1)
         self.time_embedding = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
-        self.down_blocks = nn.ModuleList([
-            UNetBlock(8, 8, width, Downsample), UNetBlock(8, 16, width, None)
-        ])
-        self.mid_block = UNetBlock(16, 16, width, None)
+        self.down_blocks = nn.ModuleList([UNetBlock(8, 16, width, Downsample, depth=2)])
+        self.mid_block = UNetBlock(16, 16, width)
         self.up_blocks = nn.ModuleList([UNetBlock(16, 8, width, Upsample)])
         self.conv_norm_out = nn.GroupNorm(4, 8)
         self.conv_act = nn.SiLU()
@@ -264,8 +263,7 @@ class Encoder(_Coder):
     def __init__(self) -> None:
         super().__init__((8, 16), (3, 8))
         self.down_blocks = nn.ModuleList([
-            VaeBlock(8, 8, Downsample, up=False), VaeBlock(8, 16, Downsample, up=False),
-            VaeBlock(16, 16, None, up=False),
+            VaeBlock(8, 16, Downsample, up=False), VaeBlock(16, 16, None, up=False),
         ])
         self.mid_block = MidBlock(16)
 
@@ -278,7 +276,7 @@ class Decoder(_Coder):
         super().__init__((16, 8), (4, 3))
         self.mid_block = MidBlock(16)
         self.up_blocks = nn.ModuleList([
-            VaeBlock(16, 16, Upsample, up=True), VaeBlock(16, 8, Upsample, up=True), VaeBlock(8, 8, None, up=True)
+            VaeBlock(16, 8, Upsample, up=True), VaeBlock(8, 8, None, up=True)
         ])
 
     def in_order(self) -> tuple[nn.Module, ...]:
@@ -286,7 +284,7 @@ class Decoder(_Coder):
 
 
 class Vae(nn.Module):
-    """A quarter of the picture's size inside. ``encode`` and ``decode`` use half of the weights each."""
+    """Half the picture's size inside. ``encode`` and ``decode`` use half of the weights each."""
 
     def __init__(self) -> None:
         super().__init__()
