@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -33,12 +35,19 @@ def make(module_class: Callable[[], nn.Module], seed: int = 0) -> Any:
     return module
 
 
-def components(unet: Callable[[], nn.Module] = UNet, text: Callable[[], nn.Module] = TextEncoder) -> list[Component]:
+@cache
+def _made(unet: Callable[[], nn.Module]) -> tuple[nn.Module, ...]:
+    return make(TextEncoder, 1), make(unet, 2), make(Vae, 3)
+
+
+def components(unet: Callable[[], nn.Module] = UNet) -> list[Component]:
+    """New modules each time, their weights always the same."""
+    text, unet_module, vae = copy.deepcopy(_made(unet))
     return [
-        Component("text_encoder", ComponentKind.TEXT_ENCODER, make(text, 1), {"forward": ()}),
-        Component("unet", ComponentKind.UNET, make(unet, 2), {"forward": ()}),
+        Component("text_encoder", ComponentKind.TEXT_ENCODER, text, {"forward": ()}),
+        Component("unet", ComponentKind.UNET, unet_module, {"forward": ()}),
         Component(
-            "vae", ComponentKind.VAE, make(Vae, 3),
+            "vae", ComponentKind.VAE, vae,
             {"encode": ("encoder", "quant_conv"), "decode": ("decoder", "post_quant_conv")},
             tileable={"encode": "encoder", "decode": "decoder"},
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -66,7 +68,7 @@ def test_the_simulated_cards_own_error_is_meant():
 
 
 def chain(*errors: BaseException, explicit: bool = True) -> BaseException:
-    for outer, inner in zip(errors, errors[1:], strict=False):
+    for outer, inner in itertools.pairwise(errors):
         if explicit:
             outer.__cause__ = inner
         else:
