@@ -125,7 +125,7 @@ class UNet(nn.Module):
         self, sample: torch.Tensor, timestep: torch.Tensor, encoder_hidden_states: torch.Tensor, *,
         added: dict[str, torch.Tensor] | None = None, return_dict: bool = True,
     ) -> Any:
-        powers = torch.arange(self.width, dtype=sample.dtype)
+        powers = torch.arange(self.width, dtype=sample.dtype, device=sample.device)
         time = self.time_embedding(torch.sin(timestep.to(sample.dtype) / 2**powers)[None].expand(len(sample), -1))
         if added:
             time = time + added["time_ids"]
@@ -140,7 +140,7 @@ class DrawingUNet(UNet):
     """Draws random numbers inside its call, as a dropout or an ancestral patch does."""
 
     def forward(self, sample: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        return super().forward(sample + torch.randn(sample.shape), *args, **kwargs)
+        return super().forward(sample + torch.randn(sample.shape, device=sample.device), *args, **kwargs)
 
 
 class RootParameterUNet(UNet):

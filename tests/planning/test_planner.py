@@ -18,7 +18,10 @@ def call(component, name, medvram, lowvram, sequential, activations, tiled=None)
     return CallNeed(component, name, weights, int(activations * GIB), None if tiled is None else int(tiled * GIB))
 
 
-def footprint(decode=4.0, unet=1.0, overhead=AllocatorOverhead()) -> Footprint:
+NO_OVERHEAD = AllocatorOverhead()
+
+
+def footprint(decode=4.0, unet=1.0, overhead=NO_OVERHEAD) -> Footprint:
     """Of a model of 6.5 GiB, about as SDXL is."""
     calls = (
         call("text_encoder", "forward", 1.5, 1.5, 0.25, 0.125),
@@ -56,11 +59,11 @@ def test_strips_come_before_a_smaller_placement_of_the_unet():
 
 @pytest.mark.parametrize(("free", "reason"), [
     (24.0, "dedicated: it needs 10.5 GiB of the 24.0 GiB that are free."),
-    (10.0, "medvram: it needs 6.0 GiB of the 10.0 GiB that are free; dedicated would need 512 MiB more than that."
-           .replace("512 MiB", "0.5 GiB")),
+    (10.0, "medvram: it needs 6.0 GiB of the 10.0 GiB that are free; dedicated would need 0.5 GiB more than that."),
     (4.0, "lowvram with the VAE in strips: it needs 1.6 GiB of the 4.0 GiB that are free; dedicated would need 6.5 GiB "
           "more than that."),
-    (0.5, "sequential, with the batch split: even one layer at a time needs 1.1 GiB for the unet and 0.5 GiB are free."),
+    (0.5, "sequential, with the batch split: even one layer at a time needs 1.1 GiB for the unet and "
+          "0.5 GiB are free."),
 ])
 def test_one_sentence_says_why(free, reason):
     assert plan(footprint(), int(free * GIB)).reason == reason
