@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -58,10 +59,15 @@ def room_of(path: Path) -> str:
     return "" if name == "__init__" else name
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Line and absolute name of every import, of names in a package as far as they are modules of it."""
     package = (PACKAGE, *path.relative_to(ROOT / PACKAGE).parent.parts)
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -114,7 +120,7 @@ def test_libraries_are_imported_only_where_they_belong(path):
 
 
 def test_the_start_script_needs_only_the_standard_library():
-    tree = ast.parse((ROOT / "standalone.py").read_text(encoding="utf-8"))
+    tree = tree_of(ROOT / "standalone.py")
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     outside = {name for name in names if name.split(".")[0] not in sys.stdlib_module_names}
@@ -136,7 +142,7 @@ def test_files_stay_small():
 @pytest.mark.parametrize("path", SOURCES, ids=place)
 def test_nothing_prints(path):
     calls = [
-        node.lineno for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        node.lineno for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
     assert not calls

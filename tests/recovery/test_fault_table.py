@@ -70,9 +70,8 @@ def test_once_in_a_call(profile, part, call, at_call, operation, expected):
     assert [rung.kind for rung in rig.rungs] == [RungKind.RELEASE]
 
 
-@pytest.mark.parametrize("profile", PLACEMENTS)
+@pytest.mark.parametrize(("profile", "times"), [*((profile, 3) for profile in PLACEMENTS), (Profile.DEDICATED, 2)])
 @pytest.mark.parametrize(("part", "call", "at_call"), [CALLS[0], CALLS[2], CALLS[4], CALLS[5]])
-@pytest.mark.parametrize("times", [2, 3])
 def test_again_and_again_in_a_call(profile, part, call, at_call, times, expected_of_four):
     expected = expected_of_four
     rig = faulty_rig(profile)
