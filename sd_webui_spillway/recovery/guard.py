@@ -107,19 +107,25 @@ class Guard:
             yield
         finally:
             self._memory.clear()
-            self._model.rest()
-            if profile is not None and self._model.profile is not profile:
-                self._restore(profile)
+            self._settle(profile)
 
-    def _restore(self, profile: Profile) -> None:
-        """Somebody else may have taken the memory meanwhile: then no placement is in force, and the job's images
-        are not lost for it."""
-        try:
-            self._model.switch(profile)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            logger.warning("the profile %s no longer fits after the job: %s", profile, first_line(error))
+    def _settle(self, profile: Profile | None) -> None:
+        """Somebody else may have taken the memory meanwhile: then no placement is in force, or still the smaller one,
+        and the job's images are not lost for it."""
+        words = ""
+        for _ in range(2):
+            try:
+                self._model.rest()
+                if profile is not None:
+                    self._model.switch(profile)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                words = first_line(error)
+            else:
+                return
+            self._model.card.release_cached()
+        logger.warning("the profile %s no longer fits after the job: %s", profile, words)
 
     def plan_tiled(self, component: Component, call: str) -> None:
         """Run this call in strips from the start of the job, without failing first."""
