@@ -161,7 +161,9 @@ def test_a_fault_in_a_switch_does_not_end_the_ladder(expected):
 
 
 @pytest.mark.parametrize("copy", [0, 70])
-def test_in_the_switch_back_after_a_job_nothing_is_lost(copy, expected):
+@pytest.mark.parametrize("times", [1, 2])
+def test_in_the_switch_back_after_a_job_nothing_is_lost(copy, times, expected):
+    """Where the copies fail once they are made again; where they fail again, no placement is in force."""
     rig = faulty_rig(Profile.DEDICATED)
     fault = CallFault(rig.unet.module, "forward", 1, times=2)
     rig.guard.install()
@@ -169,13 +171,36 @@ def test_in_the_switch_back_after_a_job_nothing_is_lost(copy, expected):
         result = rig.job()
         assert rig.model.profile is Profile.MEDVRAM
         rig.card.fail_put(copy)
+        if times == 2:
+            rig.card._failing_puts.add(max(rig.card._failing_puts) + 10)
     assert_same(result, expected)
     del result
-    assert rig.model.profile is None
-    assert rig.on_card() == set()
-    assert rig.card.used_bytes() == 0
-    rig.model.switch(Profile.DEDICATED)
+    if times == 2:
+        assert rig.model.profile is None
+        assert rig.on_card() == set()
+        assert rig.card.used_bytes() == 0
+        rig.model.switch(Profile.DEDICATED)
+    assert_sound(rig, Profile.DEDICATED)
     assert_same(rig.run_job(), expected)
+
+
+@pytest.mark.parametrize("profile", PLACEMENTS[1:])
+def test_in_the_way_to_rest_after_a_job_nothing_is_lost(profile, expected):
+    """The last layer was edited on the card, so it is fetched as the job ends, and that fails."""
+    rig = faulty_rig(profile)
+
+    def edit(module, args, output):
+        module.weight.data = module.weight.data.clone()
+
+    rig.vae.module.decoder.conv_out.register_forward_hook(edit)
+    rig.guard.install()
+    with rig.guard.job():
+        result = rig.job()
+        rig.card.fail_fetch(0)
+    assert rig.card.raised == 1
+    assert_same(result, expected)
+    del result
+    assert_sound(rig, profile)
 
 
 @pytest.mark.parametrize("profile", PLACEMENTS)
