@@ -67,7 +67,8 @@ class WholeModel:
             unit.evict(self._card)
 
     def enter(self, component: Component, call: str) -> None:
-        """Everything is there already."""
+        """Everything is there already, unless a repair did not fit."""
+        self.repair()
 
     def leave(self, component: Component, call: str) -> None:
         """Everything stays."""
@@ -121,9 +122,9 @@ class OneAtATime:
             self._handles.append(module.register_forward_pre_hook(self._hook(unit), prepend=True))
 
     def undo(self) -> None:
+        self.rest()  # first: interrupted, it leaves a placement that still works
         while self._handles:
             self._handles.pop().remove()
-        self.rest()
 
     def enter(self, component: Component, call: str) -> None:
         unit = self._by_call.get((component.name, call))
@@ -161,9 +162,9 @@ class OneAtATime:
         unit.load(self._card)
 
     def _make_room(self) -> None:
-        resident, self._resident = self._resident, None
-        if resident is not None:
-            resident.evict(self._card)
+        if self._resident is not None:
+            self._resident.evict(self._card)
+            self._resident = None
 
 
 def largest_unit_bytes(profile: Profile, components: Sequence[Component]) -> dict[str, int]:

@@ -93,9 +93,12 @@ class WeightUnit:
         """
         if self.loaded:
             return
+        held = set(map(id, self._held))  # some, where an evict was interrupted
         complete = False
         try:
             for slot in self.slots:
+                if id(slot) in held:
+                    continue
                 slot.acquire(card)
                 self._held.append(slot)
             complete = True

@@ -23,6 +23,9 @@ from .tiled_vae import tiled_forward
 
 logger = logging.getLogger(__name__)
 
+_MOVES_TRIED = 3
+"""How often the move to a smaller placement is taken up again after it ran out of memory itself."""
+
 
 class LadderExhaustedError(SpillwayError):
     """A call does not fit however small it is made; the image it was for cannot be made."""
@@ -104,19 +107,25 @@ class Guard:
             yield
         finally:
             self._memory.clear()
-            self._model.rest()
-            if profile is not None and self._model.profile is not profile:
-                self._restore(profile)
+            self._settle(profile)
 
-    def _restore(self, profile: Profile) -> None:
-        """Somebody else may have taken the memory meanwhile: then no placement is in force, and the job's images
-        are not lost for it."""
-        try:
-            self._model.switch(profile)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            logger.warning("the profile %s no longer fits after the job: %s", profile, first_line(error))
+    def _settle(self, profile: Profile | None) -> None:
+        """Somebody else may have taken the memory meanwhile: then no placement is in force, or still the smaller one,
+        and the job's images are not lost for it."""
+        words = ""
+        for _ in range(2):
+            try:
+                self._model.rest()
+                if profile is not None:
+                    self._model.switch(profile)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                words = first_line(error)
+            else:
+                return
+            self._model.card.release_cached()
+        logger.warning("the profile %s no longer fits after the job: %s", profile, words)
 
     def plan_tiled(self, component: Component, call: str) -> None:
         """Run this call in strips from the start of the job, without failing first."""
@@ -143,24 +152,29 @@ class Guard:
         result, failure = self._attempt(component, call, memory, original, args, kwargs)
         if failure is None:
             return result
-        rungs = climb(
-            self._model, component, call, rows_of(args, kwargs), memory, self._switches, self._whole_batch_because
-        )
+        rungs = self._climb(component, call, failure, memory)
         while failure is not None:
             self._mend(component, failure)
             rung, fault = self._next_rung(rungs)
-            if fault is not None:
+            for _ in range(_MOVES_TRIED):
+                if fault is None:
+                    break
                 # Moving weights for the rung ran out itself; what it had not moved yet is moved by trying once more.
                 self._mend(component, fault)
-                rung, fault = self._next_rung(
-                    climb(self._model, component, call, failure.rows, memory, self._switches, self._whole_batch_because)
-                )
+                rungs = self._climb(component, call, failure, memory, released=True)
+                rung, fault = self._next_rung(rungs)
             if rung is None:
                 raise self._exhausted(component, fault or failure)
             self._tell(component, rung, failure)
             random.restore()
             result, failure = self._attempt(component, call, memory, original, args, kwargs)
         return result
+
+    def _climb(
+        self, component: Component, call: str, failure: _Failure, memory: CallMemory, *, released: bool = False
+    ) -> Iterator[Rung]:
+        switches, whole = self._switches, self._whole_batch_because
+        return climb(self._model, component, call, failure.rows, memory, switches, whole, released=released)
 
     def _next_rung(self, rungs: Iterator[Rung]) -> tuple[Rung | None, _Failure | None]:
         try:

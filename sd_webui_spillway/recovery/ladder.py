@@ -58,12 +58,15 @@ def climb(
     memory: CallMemory,
     switches: LadderSwitches,
     whole_batch_because: Callable[[Component], str | None],
+    *,
+    released: bool = False,
 ) -> Iterator[Rung]:
     """Take the rungs for one failed call in order; each is in force by the time it is yielded.
 
-    The iterator ends where no smaller way is left.
+    The iterator ends where no smaller way is left. ``released`` leaves out the first rung, which was taken before.
     """
-    yield Rung(RungKind.RELEASE, "released what was cached and tried again")
+    if not released:
+        yield Rung(RungKind.RELEASE, "released what was cached and tried again")
     if switches.tile and not memory.tiled and _can_tile(component, call):
         memory.tiled = True
         yield Rung(RungKind.TILE, f"ran the {call} in strips")

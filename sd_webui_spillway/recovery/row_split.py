@@ -46,7 +46,7 @@ def _join(outputs: list[Any]) -> Any:
         return torch.cat(outputs) if first.dim() > 0 else first
     if isinstance(first, dict):
         joined = {key: _join([output[key] for output in outputs]) for key in first}
-        return type(first)(**joined)
+        return joined if type(first) is dict else type(first)(**joined)
     if isinstance(first, (list, tuple)):
         return type(first)(_join([output[index] for output in outputs]) for index in range(len(first)))
     parameters = getattr(first, "parameters", None)

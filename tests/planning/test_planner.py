@@ -1,0 +1,109 @@
+"""What auto picks, what it predicts, and the sentence it gives."""
+
+from __future__ import annotations
+
+import pytest
+
+from sd_webui_spillway.placement.profile import Profile
+from sd_webui_spillway.planning.footprint import AllocatorOverhead, CallNeed, Footprint
+from sd_webui_spillway.planning.planner import CANDIDATES, plan, predictions
+from sd_webui_spillway.units import GIB, MIB
+
+
+def call(component, name, medvram, lowvram, sequential, activations, tiled=None) -> CallNeed:
+    weights = {
+        Profile.MEDVRAM: int(medvram * GIB), Profile.LOWVRAM: int(lowvram * GIB),
+        Profile.SEQUENTIAL: int(sequential * GIB),
+    }
+    return CallNeed(component, name, weights, int(activations * GIB), None if tiled is None else int(tiled * GIB))
+
+
+NO_OVERHEAD = AllocatorOverhead()
+
+
+def footprint(decode=4.0, unet=1.0, overhead=NO_OVERHEAD) -> Footprint:
+    """Of a model of 6.5 GiB, about as SDXL is."""
+    calls = (
+        call("text_encoder", "forward", 1.5, 1.5, 0.25, 0.125),
+        call("unet", "forward", 5.0, 0.5, 0.125, unet),
+        call("vae", "decode", 0.25, 0.25, 0.0625, decode, 0.5),
+    )
+    return Footprint(int(6.5 * GIB), calls, overhead)
+
+
+PICKS = [
+    # free, profile, in strips, peak
+    (24.0, Profile.DEDICATED, False, 10.5),
+    (10.5, Profile.DEDICATED, False, 10.5),
+    (10.0, Profile.MEDVRAM, False, 6.0),
+    (6.0, Profile.MEDVRAM, False, 6.0),
+    (5.0, Profile.LOWVRAM, False, 4.25),
+    (4.0, Profile.LOWVRAM, True, 1.625),
+    (1.625, Profile.LOWVRAM, True, 1.625),
+    (1.5, Profile.SEQUENTIAL, True, 1.125),
+    (1.0, Profile.SEQUENTIAL, True, 1.125),
+    (0.0, Profile.SEQUENTIAL, True, 1.125),
+]
+
+
+@pytest.mark.parametrize(("free", "profile", "tiled", "peak"), PICKS)
+def test_the_fastest_that_fits(free, profile, tiled, peak):
+    chosen = plan(footprint(), int(free * GIB))
+    assert (chosen.profile, chosen.tiled, chosen.peak_bytes) == (profile, tiled, int(peak * GIB))
+
+
+def test_strips_come_before_a_smaller_placement_of_the_unet():
+    chosen = plan(footprint(decode=8.0), int(7 * GIB))
+    assert (chosen.profile, chosen.tiled) == (Profile.MEDVRAM, True)
+
+
+@pytest.mark.parametrize(("free", "reason"), [
+    (24.0, "dedicated: it needs 10.5 GiB of the 24.0 GiB that are free."),
+    (10.0, "medvram: it needs 6.0 GiB of the 10.0 GiB that are free; dedicated would need 0.5 GiB more than that."),
+    (4.0, "lowvram with the VAE in strips: it needs 1.6 GiB of the 4.0 GiB that are free; dedicated would need 6.5 GiB "
+          "more than that."),
+    (0.5, "sequential, with the batch split: even one layer at a time needs 1.1 GiB for the unet and "
+          "0.5 GiB are free."),
+])
+def test_one_sentence_says_why(free, reason):
+    assert plan(footprint(), int(free * GIB)).reason == reason
+
+
+def test_the_overhead_of_the_allocator_counts():
+    overhead = AllocatorOverhead(1.5, 2.0, 100 * MIB)
+    assert overhead.needed_bytes(1000 * MIB, 100 * MIB) == 1800 * MIB
+    assert footprint(overhead=overhead).peak_bytes(Profile.DEDICATED) == int((6.5 * 1.5 + 8) * GIB) + 100 * MIB
+    assert plan(footprint(overhead=overhead), int(10.5 * GIB)).profile is not Profile.DEDICATED
+
+
+def test_strips_never_count_for_more_than_the_whole():
+    need = call("vae", "decode", 1, 1, 1, 0.25, 0.5)
+    assert need.activations(tiled=True) == need.activations(tiled=False) == GIB // 4
+    assert call("unet", "forward", 1, 1, 1, 2).activations(tiled=True) == 2 * GIB
+
+
+def test_the_widest_call_is_named():
+    assert footprint().widest_call(Profile.MEDVRAM).component == "unet"
+    assert footprint().widest_call(Profile.LOWVRAM).component == "vae"
+    assert footprint().widest_call(Profile.LOWVRAM, tiled=True).component == "text_encoder"
+
+
+def test_predictions_cover_every_candidate_and_agree_with_the_plan():
+    for free in (24.0, 10.0, 5.0, 4.0, 1.0):
+        rows = predictions(footprint(), int(free * GIB))
+        assert list(rows) == [Profile.DEDICATED, Profile.MEDVRAM, Profile.LOWVRAM, Profile.SEQUENTIAL]
+        assert set(rows) == {profile for profile, _ in CANDIDATES}
+        chosen = plan(footprint(), int(free * GIB))
+        assert rows[chosen.profile].fits == (chosen.peak_bytes <= free * GIB)
+
+
+def test_predictions_say_what_fits_and_what_lacks():
+    rows = predictions(footprint(decode=8.0), int(7.0 * GIB))
+    assert rows[Profile.MEDVRAM].fits
+    assert rows[Profile.MEDVRAM].note == "Fits with the VAE in strips; whole it would need 8.2 GiB."
+    assert rows[Profile.MEDVRAM].dedicated_bytes == 6 * GIB
+    assert not rows[Profile.DEDICATED].fits
+    assert rows[Profile.DEDICATED].note == "Needs 0.5 GiB more than is free; the guard would step down."
+    roomy = predictions(footprint(), 24 * GIB)[Profile.DEDICATED]
+    assert roomy.fits
+    assert roomy.note == "Fits: 24.0 GiB are free."
