@@ -25,7 +25,7 @@ from .card_memory import CardMemory
 from .diffusers_batch import Batch, InterruptedBatchError, JobFacts
 from .diffusers_model import ExecutionDevice, FootprintMeter, components_of, image_to_image
 from .image_files import check_writable
-from .samplers import SAMPLER_NAMES
+from .samplers import SAMPLER_NAMES, make_scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class DiffusersHost:
         self._card = card
         self._pipeline = model.pipeline
         self._pipeline.set_progress_bar_config(disable=True)
+        self._scheduler = self._pipeline.scheduler
         components = components_of(self._pipeline)
         overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD
         self._meter = FootprintMeter(self._pipeline, components, overhead)
@@ -126,6 +127,7 @@ class DiffusersHost:
         self._placed.undo()
         for device in self._devices:
             device.undo()
+        self._pipeline.scheduler = self._scheduler
         self._card.close()
 
     def _run(self, facts: JobFacts, observer: JobObserver, notices: list[str]) -> JobResult:
@@ -156,6 +158,7 @@ class DiffusersHost:
         batch = Batch(
             facts,
             self._pipeline_for(facts.request),
+            make_scheduler(facts.request.sampler, self._scheduler),
             self._card,
             observer,
             indices,
