@@ -150,11 +150,13 @@ class Guard:
             self._mend(component, failure)
             rung, fault = self._next_rung(rungs)
             if fault is not None:
-                # Moving weights for the rung ran out itself; what it had not moved yet is moved by trying once more.
+                # Moving weights for the rung ran out itself: once more, from the rung after releasing caches.
                 self._mend(component, fault)
-                rung, fault = self._next_rung(
-                    climb(self._model, component, call, failure.rows, memory, self._switches, self._whole_batch_because)
+                rungs = climb(
+                    self._model, component, call, failure.rows, memory, self._switches, self._whole_batch_because
                 )
+                next(rungs)
+                rung, fault = self._next_rung(rungs)
             if rung is None:
                 raise self._exhausted(component, fault or failure)
             self._tell(component, rung, failure)
