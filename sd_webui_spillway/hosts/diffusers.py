@@ -81,6 +81,7 @@ class DiffusersHost:
             self._card.release_cached()
             if before is not None:
                 self._placed.switch(before)
+                self._placed.repair()  # It may never have been undone whole.
             raise UnavailableError(
                 f"The profile “{profile}” does not fit in {format_bytes(self._card.limit_bytes)}; "
                 f"{before or 'no profile'} stays in force.",

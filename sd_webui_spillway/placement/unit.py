@@ -95,7 +95,8 @@ class WeightUnit:
             return
         complete = False
         try:
-            for slot in self.slots:
+            # What is held is always the first of the slots: an eviction that was interrupted began at the end.
+            for slot in self.slots[len(self._held) :]:
                 slot.acquire(card)
                 self._held.append(slot)
             complete = True
