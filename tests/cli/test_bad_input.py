@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from tests.records import make_record
@@ -100,9 +101,19 @@ def test_a_word_instead_of_a_number(spillway, tiny, logged):
     nothing_lost(logged)
 
 
+def test_a_strength_that_leaves_no_step(spillway, tiny, logged, tmp_path):
+    Image.new("RGB", (64, 64)).save(tmp_path / "start.png")
+    answer = spillway(*GENERATE, *SMALL, "--model", tiny, "--init-image", tmp_path / "start.png", "--strength", 0.5)
+    assert answer.code == 2
+    assert "strength of 0.5 leaves none of 1 steps" in answer.sentence()
+    nothing_lost(logged)
+
+
 def test_a_start_picture_that_is_none(spillway, tiny, logged, tmp_path):
     (tmp_path / "notes.png").write_text("milk, eggs")
-    answer = spillway(*GENERATE, *SMALL, "--model", tiny, "--init-image", tmp_path / "notes.png")
+    answer = spillway(
+        *GENERATE, *SMALL, "--steps", 2, "--model", tiny, "--init-image", tmp_path / "notes.png"
+    )
     assert answer.code == 2
     assert "notes.png" in answer.sentence()
     assert "picture" in answer.sentence()

@@ -36,18 +36,19 @@ def diffusers():
 
 @pytest.fixture(scope="session")
 def tiny_model(diffusers, tmp_path_factory) -> Callable:
-    """By family, a model with random weights; one of each for the whole run."""
+    """By family, a model with random weights; one of each for the whole run, and a second one for ``own``: two hosts
+    never hold the same model at once."""
     from sd_webui_spillway.models import LoadedModel
     from sd_webui_spillway.models.maker import build_pipeline
 
     cache = tmp_path_factory.mktemp("hosts-cache")
     made = {}
 
-    def model(family: str) -> LoadedModel:
-        if family not in made:
+    def model(family: str, *, own: bool = False) -> LoadedModel:
+        if (family, own) not in made:
             pipeline = build_pipeline(family, "tiny", 3, torch.float32, cache)
-            made[family] = LoadedModel(pipeline, f"tiny {family}", family, (64, 64))
-        return made[family]
+            made[family, own] = LoadedModel(pipeline, f"tiny {family}", family, (64, 64))
+        return made[family, own]
 
     return model
 
@@ -67,7 +68,7 @@ def rig_of(tiny_model, tmp_path, monkeypatch) -> Iterator[Callable[..., Rig]]:
     rigs: list[Rig] = []
 
     def make(family: str = "sd1", card_bytes: int = 64 * 2**30) -> Rig:
-        model, faults = tiny_model(family), CallFaults()
+        model, faults = tiny_model(family, own=True), CallFaults()
         faults.install(model.pipeline, monkeypatch)
         rigs.append(Rig(model, tmp_path / "outputs", card_bytes, faults))
         return rigs[-1]

@@ -53,7 +53,7 @@ def test_closed_the_pipeline_is_as_it_was(rig_of, start_picture, profile):
     second = rig_of("sd1")
     assert type(pipeline) is not plain_class
     second.host.switch(profile)
-    second.make(ImageRequest("x", width=64, height=64, steps=1, sampler="euler a", init_image=start_picture), profile)
+    second.make(ImageRequest("x", width=64, height=64, steps=2, sampler="euler a", init_image=start_picture), profile)
     second.make(ImageRequest("x", width=64, height=64, steps=1, sampler="dpm++ 2m"), profile)
     second.host.close()
     second.host.close()
@@ -94,7 +94,7 @@ def test_a_start_picture_that_is_none_is_said_in_one_sentence(roomy, tmp_path):
     text.write_text("not a picture")
     for path in (broken, text):
         with pytest.raises(BadInputError, match=path.name) as caught:
-            roomy("sd1").make(ImageRequest(width=64, height=64, steps=1, init_image=path), Profile.MEDVRAM)
+            roomy("sd1").make(ImageRequest(width=64, height=64, steps=2, init_image=path), Profile.MEDVRAM)
         assert "\n" not in str(caught.value)
         assert "picture" in str(caught.value)
 

@@ -45,6 +45,7 @@ def test_a_record_is_complete_and_adds_up(roomy, profile):
 @pytest.mark.parametrize("profile", PLACEMENTS)
 def test_the_peak_is_what_was_predicted(roomy, family, profile):
     rig = roomy(family)
+    rig.host.switch(profile)
     result = rig.make(REQUEST, profile)
     for image in result.images:
         record = image.record
