@@ -150,7 +150,7 @@ def bad_model(kind: str, tiny: Path, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("missing", "no model file"), ("empty", "empty"), ("truncated", "truncated"), ("unknown layout", "layout"),
+        ("missing", "no model file"), ("empty", "empty"), ("truncated", "truncated"), ("unknown layout", "not a whole SD model"),
         ("code", "refused"), ("plain pickle", "refused"), ("folder", "folder"),
     ],
 )

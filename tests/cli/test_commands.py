@@ -32,7 +32,7 @@ def test_generate_for_a_person(spillway, tiny, tmp_path):
     answer = spillway("generate", "a cat", "--model", tiny, "--simulated-card", "1GiB", *SMALL)
     assert answer.code == 0, answer.err
     assert "What every image cost" in answer.out
-    assert "1 of 1 images delivered" in answer.out
+    assert "1 of 1 image in" in answer.out
     assert "auto chose dedicated" in answer.out
     assert f"Saved in {tmp_path / 'data' / 'outputs'}" in answer.out
 
@@ -49,7 +49,7 @@ def test_a_job_that_recovers_says_so(spillway, tiny, loaded):
     answer = spillway("generate", "a cat", "--model", tiny, "--simulated-card", card, *SMALL, "--batch-size", 2,
                       "--profile", "dedicated")  # fmt: skip
     assert answer.code == 0, answer.err
-    assert "2 of 2 images delivered" in answer.out
+    assert "2 of 2 images in" in answer.out
     assert "from dedicated to medvram" in answer.out
 
 
