@@ -150,7 +150,8 @@ def bad_model(kind: str, tiny: Path, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("missing", "no model file"), ("empty", "empty"), ("truncated", "truncated"), ("unknown layout", "not a whole SD model"),
+        ("missing", "no model file"), ("empty", "empty"), ("truncated", "truncated"),
+        ("unknown layout", "not a whole SD model"),
         ("code", "refused"), ("plain pickle", "refused"), ("folder", "folder"),
     ],
 )
