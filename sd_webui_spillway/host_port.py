@@ -64,6 +64,10 @@ class ImageRequest:
             raise BadInputError(f"The strength must be above 0 and at most 1, not {self.strength}.")
         if self.init_image is not None and not self.init_image.is_file():
             raise BadInputError(f"There is no picture at {self.init_image}.")
+        if self.init_image is not None and int(self.steps * self.strength) < 1:
+            raise BadInputError(
+                f"A strength of {self.strength} leaves none of {self.steps} steps to be made; raise one of the two."
+            )
         return self
 
 

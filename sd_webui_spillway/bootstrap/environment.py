@@ -46,6 +46,15 @@ class Environment:
         Raises:
             SetupError: it cannot be made.
         """
+        try:
+            self._ensure()
+        except OSError as error:
+            what = f" ({error.filename})" if error.filename else ""
+            raise SetupError(
+                f"The environment in {self._folder} cannot be made: {error.strerror or error}{what}."
+            ) from error
+
+    def _ensure(self) -> None:
         wanted = self._fingerprint()
         mark = self._folder / self._mark
         if self.python.exists() and _read(mark) == wanted:
@@ -105,7 +114,7 @@ def _install(python: Path, requirements: Path, *options: str) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace"
     ) as process:
         for line in process.stdout or ():
-            last_lines = [*last_lines[-5:], line.strip()]
+            last_lines = [*last_lines[-5:], line.strip()] if line.strip() else last_lines
             words = line.split()
             if line.startswith("Collecting") and len(words) > 1:
                 seen.append(words[1])

@@ -77,6 +77,7 @@ def profiles(options: argparse.Namespace) -> int:
 
 def serve(options: argparse.Namespace) -> int:
     """``spillway serve``."""
+    _check_port(options.port)
     session = _open(options)
     try:
         _serve(session, options)
@@ -87,6 +88,8 @@ def serve(options: argparse.Namespace) -> int:
 
 def demo(options: argparse.Namespace) -> int:
     """``spillway demo``: a card too small for the batch, and every image delivered all the same."""
+    if not options.no_serve:
+        _check_port(options.port)
     session = _open(options, _small_card(options))
     try:
         request = _demo_request(session.info().default_size)
@@ -127,6 +130,13 @@ def _small_card(options: argparse.Namespace) -> Callable[[LoadedModel], Card] | 
         return None
     standalone = _standalone_options(options)
     return lambda model: open_small_card(standalone, model, _demo_request(model.default_size), DEMO_CARD_SHARE)
+
+
+def _check_port(port: int) -> None:
+    """Say that the port is taken before the work, not after it."""
+    from ..panel.app import bind
+
+    bind(port).close()
 
 
 def _serve(session: Session, options: argparse.Namespace) -> None:

@@ -25,7 +25,7 @@ from .card_memory import CardMemory
 from .diffusers_batch import Batch, InterruptedBatchError, JobFacts
 from .diffusers_model import ExecutionDevice, FootprintMeter, components_of, image_to_image
 from .image_files import check_writable
-from .samplers import SAMPLER_NAMES
+from .samplers import SAMPLER_NAMES, make_scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class DiffusersHost:
         self._card = card
         self._pipeline: Any = model.pipeline
         self._pipeline.set_progress_bar_config(disable=True)
+        self._scheduler = self._pipeline.scheduler
         components = components_of(self._pipeline)
         overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD
         self._meter = FootprintMeter(self._pipeline, components, overhead)
@@ -80,6 +81,7 @@ class DiffusersHost:
             self._card.release_cached()
             if before is not None:
                 self._placed.switch(before)
+                self._placed.repair()  # It may never have been undone whole.
             raise UnavailableError(
                 f"The profile “{profile}” does not fit in {format_bytes(self._card.limit_bytes)}; "
                 f"{before or 'no profile'} stays in force.",
@@ -126,6 +128,7 @@ class DiffusersHost:
         self._placed.undo()
         for device in self._devices:
             device.undo()
+        self._pipeline.scheduler = self._scheduler
         self._card.close()
 
     def _run(self, facts: JobFacts, observer: JobObserver, notices: list[str]) -> JobResult:
@@ -156,6 +159,7 @@ class DiffusersHost:
         batch = Batch(
             facts,
             self._pipeline_for(facts.request),
+            make_scheduler(facts.request.sampler, self._scheduler),
             self._card,
             observer,
             indices,

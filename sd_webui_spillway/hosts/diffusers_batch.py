@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from PIL import Image
 
+from ..errors import BadInputError, first_line
 from ..host_port import DeliveredImage, ImageRequest, JobObserver
 from ..placement.card import Card
 from ..timing.image_record import ImageRecord, Outcome
 from ..timing.stopwatch import Stopwatch
 from .image_files import save_image
-from .samplers import make_scheduler
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Batch:
         self,
         facts: JobFacts,
         pipeline: Any,
+        scheduler: Any,
         card: Card,
         observer: JobObserver,
         indices: Sequence[int],
@@ -59,6 +60,7 @@ class Batch:
         Args:
             facts: of the job.
             pipeline: text-to-image, or image-to-image where the request has a starting picture.
+            scheduler: a fresh one, which the pipeline takes for this batch.
             card: where it runs.
             observer: told of stages, steps and finished images.
             indices: places of these images in the job, from 0.
@@ -68,6 +70,7 @@ class Batch:
         """
         self._facts = facts
         self._pipeline = pipeline
+        self._scheduler = scheduler
         self._card = card
         self._observer = observer
         self._indices = indices
@@ -140,8 +143,7 @@ class Batch:
         request, vae = self._facts.request, self._pipeline.vae
         if request.init_image is None:
             raise ValueError("there is no starting picture")
-        with Image.open(request.init_image) as picture:
-            resized = picture.convert("RGB").resize((request.width, request.height), Image.Resampling.LANCZOS)
+        resized = _opened(request.init_image).resize((request.width, request.height), Image.Resampling.LANCZOS)
         pixels = self._pipeline.image_processor.preprocess(resized).to(self._card.device, vae.dtype)
         distribution = vae.encode(pixels).latent_dist
         samples = torch.cat([distribution.sample(generator) for generator in generators])
@@ -163,7 +165,7 @@ class Batch:
         with self._shared.stage("sample"):
             self._observer.stage("sample")
             self._sampling = True
-            pipeline.scheduler = make_scheduler(request.sampler, pipeline.scheduler)
+            pipeline.scheduler = self._scheduler
             latents: torch.Tensor = pipeline(
                 **inputs,
                 num_inference_steps=request.steps,
@@ -284,3 +286,16 @@ class Batch:
             message=message,
             file_path=file_path,
         )
+
+
+def _opened(path: Path) -> Image.Image:
+    """The picture in this file.
+
+    Raises:
+        BadInputError: it is none, it is cut short, or it cannot be read.
+    """
+    try:
+        with Image.open(path) as picture:
+            return picture.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise BadInputError(f"{path} cannot be read as a picture.", detail=first_line(error)) from error

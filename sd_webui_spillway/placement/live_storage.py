@@ -17,6 +17,14 @@ class LiveStorages:
         self._references: dict[int, tuple[StorageWeakRef, int]] = {}
         self._bytes = 0
 
+    @property
+    def counted_bytes(self) -> int:
+        """Bytes alive when they were last looked at, and all added since: never less than what is alive now."""
+        return self._bytes
+
+    def __len__(self) -> int:
+        return len(self._references)
+
     def add(self, tensor: torch.Tensor) -> int:
         """Add the tensor's storage; the bytes this added, 0 where it was there already."""
         storage = tensor.untyped_storage()
@@ -36,11 +44,6 @@ class LiveStorages:
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._references
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of those that were alive at the last :meth:`sweep`, and of those added since."""
-        return self._bytes
 
     def sweep(self) -> int:
         """Drop the dead; the bytes still alive."""

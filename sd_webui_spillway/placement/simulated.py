@@ -20,6 +20,9 @@ from ..units import format_bytes
 from .live_storage import LiveStorages
 from .tensor_tree import tensors_in
 
+_MANY = 2000
+"""Activations counted at once, the dead included, before the dead are dropped for their number alone."""
+
 
 class SimulatedCard:
     """A simulated card of ``total_bytes``; it computes on the CPU. One thread may be inside a call at a time."""
@@ -109,11 +112,10 @@ class SimulatedCard:
 
     def _take(self, tensor: torch.Tensor, kind: LiveStorages) -> None:
         """Count a new storage, or raise as CUDA does and count nothing."""
-        used = self._weights.nbytes + self._activations.sweep()
         size = kind.add(tensor)
-        if used + size > min(self._peak_bytes, self._total_bytes):
-            # There are hundreds of weights and they rarely leave: look for the departed only where it matters.
-            used = self._weights.sweep() + self._activations.sweep() - size
+        if len(self._activations) < _MANY and self._counted_bytes() <= min(self._peak_bytes, self._total_bytes):
+            return  # Even with the dead still counted this is no new peak, so nobody need look which are dead.
+        used = self._weights.sweep() + self._activations.sweep() - size
         if used + size > self._total_bytes:
             kind.discard(tensor)
             raise torch.cuda.OutOfMemoryError(
@@ -121,6 +123,9 @@ class SimulatedCard:
                 f"{format_bytes(self._total_bytes)} are in use."
             )
         self._peak_bytes = max(self._peak_bytes, used + size)
+
+    def _counted_bytes(self) -> int:
+        return self._weights.counted_bytes + self._activations.counted_bytes
 
     def _after_operation(self, name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         """Give each new storage the place of the operation's inputs; refuse an operation over both places."""

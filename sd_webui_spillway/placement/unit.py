@@ -93,12 +93,10 @@ class WeightUnit:
         """
         if self.loaded:
             return
-        held = set(map(id, self._held))  # some, where an evict was interrupted
         complete = False
         try:
-            for slot in self.slots:
-                if id(slot) in held:
-                    continue
+            # What is held is always the first of the slots: an eviction that was interrupted began at the end.
+            for slot in self.slots[len(self._held) :]:
                 slot.acquire(card)
                 self._held.append(slot)
             complete = True
