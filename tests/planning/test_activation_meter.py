@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sd_webui_spillway.placement.simulated import SimulatedCard
-from sd_webui_spillway.planning.activation_meter import ActivationMeter, fake_dtype
+from sd_webui_spillway.planning.activation_meter import ActivationMeter, fake_dtype, without_fused_attention
 from sd_webui_spillway.units import GIB
 from tests.placed_rig import components, make, weights
 from tests.torch_models import TiedEncoder, UNet
@@ -35,6 +35,7 @@ def module_for(case: str):
 
 
 def counted_peak(module, call, inputs) -> int:
+    without_fused_attention(module)
     card = SimulatedCard(4 * GIB)
     for tensor in (*module.parameters(), *module.buffers()):
         tensor.data = card.put(tensor)
