@@ -214,13 +214,13 @@ def test_a_job_that_fails_leaves_the_session_usable(session: Session, host: Smal
     assert session.generate(ImageRequest(steps=1)).images
 
 
-def test_a_switch_is_made_and_remembered_and_auto_moves_nothing(
+def test_a_switch_is_made_and_remembered_and_the_host_is_told_of_auto(
     session: Session, host: SmallHost, tmp_path: Path
 ) -> None:
     session.set_profile(Profile.MEDVRAM)
     session.set_profile(Profile.AUTO)
     session.set_profile(Profile.SEQUENTIAL)
-    assert host.switched == [Profile.MEDVRAM, Profile.SEQUENTIAL]
+    assert host.switched == [Profile.MEDVRAM, Profile.AUTO, Profile.SEQUENTIAL]
     assert SettingsFile(tmp_path / "data" / "settings.json").value.profile is Profile.SEQUENTIAL
     session.generate(ImageRequest(steps=1))
     assert host.generated == [Profile.SEQUENTIAL]

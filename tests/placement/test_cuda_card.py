@@ -118,7 +118,9 @@ def test_every_profile_gives_the_same_bytes_and_leaves_the_card_as_it_was(card):
     rig.model.undo()
     assert all(tensor.device.type == "cpu" for tensor in weights(rig.components))
     assert rig.rungs == []
-    assert card.used_bytes() - before <= 32 * MIB, "what cuBLAS keeps as its workspace apart"
+    torch._C._cuda_clearCublasWorkspaces()
+    gc.collect()
+    assert card.used_bytes() - before <= MIB, "what cuBLAS keeps for itself apart"
 
 
 @pytest.mark.gpu
