@@ -76,7 +76,7 @@ def make_model(options: argparse.Namespace) -> int:
     from ..models import make_checkpoint
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors_console()) as progress:
+    with Progress(*columns, console=errors_console(), transient=True) as progress:
         task = progress.add_task(f"{options.path.name}: tensors")
 
         def advance(done: int, total: int) -> None:
