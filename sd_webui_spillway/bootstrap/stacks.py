@@ -13,7 +13,7 @@ from .environment import Environment
 
 GIB = 2**30
 _PANEL_TESTS = ("tests/panel", "tests/browser", "tests/test_session.py")
-_CORE_TESTS = ("tests", "--ignore=tests/browser")
+_CORE_TESTS = ("tests", *(f"--ignore=tests/{name}" for name in ("browser", "bootstrap", "cli", "test_style.py")))
 
 
 @dataclass(frozen=True)

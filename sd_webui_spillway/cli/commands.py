@@ -76,15 +76,20 @@ def make_model(options: argparse.Namespace) -> int:
     from ..models import make_checkpoint
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors_console(), transient=True) as progress:
+    with Progress(*columns, console=errors_console()) as progress:
         task = progress.add_task(f"{options.path.name}: tensors")
 
         def advance(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        make_checkpoint(
-            options.path, options.kind, options.size, options.seed, PRECISIONS[options.precision], progress=advance
-        )
+        made = False
+        try:
+            make_checkpoint(
+                options.path, options.kind, options.size, options.seed, PRECISIONS[options.precision], progress=advance
+            )
+            made = True
+        finally:
+            progress.update(task, visible=made)
     console().print(f"{options.path} ({format_bytes(options.path.stat().st_size)}); its weights are random.")
     return 0
 
