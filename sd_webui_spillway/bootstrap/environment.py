@@ -28,12 +28,15 @@ class Environment:
         without_dependencies: Sequence[Path] = (),
         base_python: str = sys.executable,
         mark: str = "spillway-installed.json",
+        project: Path | None = None,
     ) -> None:
+        """``project``, where given, is installed as it stands there, for its commands."""
         self._folder = folder
         self._requirements = tuple(requirements)
         self._without_dependencies = tuple(without_dependencies)
         self._base_python = base_python
         self._mark = mark
+        self._project = project
 
     @property
     def python(self) -> Path:
@@ -63,9 +66,11 @@ class Environment:
             _say(f"Making an environment in {self._folder}")
             self._make()
         for path in self._requirements:
-            _install(self.python, path)
+            _install(self.python, path.stem, "-r", str(path))
         for path in self._without_dependencies:
-            _install(self.python, path, "--no-deps")
+            _install(self.python, path.stem, "--no-deps", "-r", str(path))
+        if self._project is not None:
+            _install(self.python, "spillway", "--no-deps", "--no-build-isolation", "-e", str(self._project))
         mark.write_text(wanted, encoding="utf-8")
 
     def _make(self) -> None:
@@ -84,7 +89,7 @@ class Environment:
     def _fingerprint(self) -> str:
         texts = [_with_included(path) for path in (*self._requirements, *self._without_dependencies)]
         digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-        return json.dumps({"pins": digest, "base": self._base_python})
+        return json.dumps({"pins": digest, "base": self._base_python, "project": str(self._project)})
 
 
 def _with_included(path: Path) -> str:
@@ -101,11 +106,11 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def _install(python: Path, requirements: Path, *options: str) -> None:
-    """``pip install -r``, with one line of progress for each package."""
+def _install(python: Path, name: str, *arguments: str) -> None:
+    """``pip install``, with one line of progress for each package; ``name`` is what to call it."""
     command = [
         str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off",
-        *options, "-r", str(requirements),
+        *arguments,
     ]  # fmt: skip
     started = time.monotonic()
     seen: list[str] = []
@@ -118,16 +123,16 @@ def _install(python: Path, requirements: Path, *options: str) -> None:
             words = line.split()
             if line.startswith("Collecting") and len(words) > 1:
                 seen.append(words[1])
-                _progress(f"{requirements.stem}: {len(seen)} packages, {_name(words[1])}", started)
+                _progress(f"{name}: {len(seen)} packages, {_name(words[1])}", started)
             elif line.lstrip().startswith("Downloading") and len(words) > 2:
-                _progress(f"{requirements.stem}: {len(seen)} packages, downloading {' '.join(words[1:])}", started)
+                _progress(f"{name}: {len(seen)} packages, downloading {' '.join(words[1:])}", started)
             elif line.startswith("Installing collected"):
-                _progress(f"{requirements.stem}: installing {len(words) - 3} packages", started)
+                _progress(f"{name}: installing {len(words) - 3} packages", started)
     _end_progress()
     if process.returncode:
         errors = [line for line in last_lines if line.startswith("ERROR")] or last_lines[-1:]
-        raise SetupError(f"Installing {requirements.name} failed: {errors[0] if errors else 'pip gave no reason'}")
-    _say(f"{requirements.stem} installed in {time.monotonic() - started:.0f} s")
+        raise SetupError(f"Installing {name} failed: {errors[0] if errors else 'pip gave no reason'}")
+    _say(f"{name} installed in {time.monotonic() - started:.0f} s")
 
 
 def _name(requirement: str) -> str:

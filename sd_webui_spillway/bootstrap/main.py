@@ -53,7 +53,9 @@ def main(root: Path, arguments: Sequence[str]) -> int:
 
 def _own_environment(root: Path, *, testing: bool) -> Path:
     folder = root / "requirements"
-    environment = Environment(root / ".venv", [folder / "standalone.txt"], [folder / "vocabulary.txt"])
+    environment = Environment(
+        root / ".venv", [folder / "standalone.txt"], [folder / "vocabulary.txt"], project=root
+    )
     environment.ensure()
     if testing:
         # Marked apart, so that going back and forth between running and testing installs nothing again.

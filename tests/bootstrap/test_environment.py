@@ -92,7 +92,7 @@ def test_packages_without_their_dependencies(stub, tmp_path, pins):
     [
         ("Collecting one\nERROR: No matching distribution found for one==1.0\n", "No matching distribution found"),
         ("Killed\n", "Killed"),
-        ("", "pins.txt failed"),
+        ("", "pins failed"),
     ],
 )
 def test_a_failing_pip_is_one_sentence(stub, tmp_path, pins, output, said):
@@ -100,7 +100,7 @@ def test_a_failing_pip_is_one_sentence(stub, tmp_path, pins, output, said):
     with pytest.raises(SetupError, match=said) as caught:
         environment(stub, tmp_path, "pins.txt").ensure()
     assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("Installing pins.txt failed: ")
+    assert str(caught.value).startswith("Installing pins failed: ")
 
 
 def test_a_failing_venv_is_one_sentence(stub, tmp_path, pins):

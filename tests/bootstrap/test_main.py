@@ -76,11 +76,11 @@ def test_arguments_after_two_dashes_go_to_pytest(tmp_path, stub, commands):
 def test_tests_run_in_an_environment_of_their_own(project, stub, commands, monkeypatch):
     from sd_webui_spillway.bootstrap.environment import Environment
 
-    monkeypatch.setattr(Environment.__init__, "__defaults__", ((), str(stub.path), "spillway-installed.json"))
+    monkeypatch.setattr(Environment.__init__, "__defaults__", ((), str(stub.path), "spillway-installed.json", None))
     assert main(project, ["test", "--", "-q"]) == 7
     assert commands == [[str(project / ".venv" / "bin" / "python"), "-m", "pytest", "-q"]]
     installed = [call[-1] for call in stub.calls() if call[1] == "pip"]
-    assert [Path(path).name for path in installed] == ["standalone.txt", "vocabulary.txt", "test.txt"]
+    assert [Path(path).name for path in installed] == ["standalone.txt", "vocabulary.txt", project.name, "test.txt"]
     assert main(project, ["memory"]) == 7
     assert commands[-1][1:] == ["-m", "sd_webui_spillway", "memory"]
     assert stub.calls() == []
