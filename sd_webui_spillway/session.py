@@ -51,6 +51,7 @@ class Session:
         self._host = host
         self._settings = settings
         self._busy = threading.Lock()
+        self._closing = False
         self._job: JobTracker | None = None
         self._last_job: JobResult | None = None
         self.monitor = monitor
@@ -152,6 +153,8 @@ class Session:
             with _Recorder(self.log, self.monitor, log_failures) as recorder:
                 tracker = JobTracker(job_id, request, profile, recorder.image, recorder.batch)
                 self._job = tracker
+                if self._closing:
+                    tracker.request_stop()  # close() looked before this job was there to be stopped
                 try:
                     result = self._host.generate(request, profile, job_id, self.output_folder, tracker)
                 finally:
@@ -179,6 +182,7 @@ class Session:
 
     def close(self) -> None:
         """Stop the monitor, undo every placement, close the log."""
+        self._closing = True
         self.stop()
         self.monitor.stop()
         with self._busy:
@@ -195,6 +199,8 @@ class Session:
         if not self._busy.acquire(blocking=False):
             raise UnavailableError("A job is running; wait for it or stop it first.")
         try:
+            if self._closing:
+                raise UnavailableError("This session is closed.")
             yield
         finally:
             self._busy.release()

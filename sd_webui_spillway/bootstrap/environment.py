@@ -76,10 +76,17 @@ class Environment:
     def _make(self) -> None:
         if self._folder.exists():
             shutil.rmtree(self._folder)
-        result = subprocess.run(  # noqa: S603 - the interpreter that runs this, or one the user named
-            [self._base_python, "-m", "venv", str(self._folder)], capture_output=True, text=True, check=False
-        )
-        if result.returncode:
+        made = False
+        try:
+            result = subprocess.run(  # noqa: S603 - the interpreter that runs this, or one the user named
+                [self._base_python, "-m", "venv", str(self._folder)], capture_output=True, text=True, check=False
+            )
+            made = result.returncode == 0
+        finally:
+            if not made:
+                # A venv that failed half way has an interpreter and no pip: the next run must begin anew.
+                shutil.rmtree(self._folder, ignore_errors=True)
+        if not made:
             problem = (result.stderr or result.stdout).strip().splitlines()
             raise SetupError(
                 f"An environment cannot be made in {self._folder}: {problem[-1] if problem else 'venv failed'}. "

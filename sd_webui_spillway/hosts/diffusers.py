@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import UnavailableError, first_line
+from ..errors import StorageError, UnavailableError, first_line
 from ..host_port import Choice, DeliveredImage, HostInfo, ImageRequest, JobObserver, JobResult, Prediction
 from ..memory.snapshot import MemoryProvider
 from ..models import LoadedModel
@@ -17,7 +17,7 @@ from ..placement.profile import SMALLER, Profile
 from ..planning.footprint import CUDA_OVERHEAD, AllocatorOverhead
 from ..planning.planner import Plan, plan, predictions
 from ..recovery.guard import Guard, LadderExhaustedError
-from ..recovery.ladder import Rung
+from ..recovery.ladder import Rung, RungKind
 from ..recovery.out_of_memory import is_out_of_memory
 from ..timing.image_record import ImageRecord
 from ..units import format_bytes
@@ -50,6 +50,7 @@ class DiffusersHost:
         self._image_to_image: Any = None
         self._own_profile: Profile | None = None
         self._warm = False
+        self._stepped_down = False
         self._observer: JobObserver | None = None
         self._batch: Batch | None = None
         self._rungs: list[str] = []
@@ -100,7 +101,7 @@ class DiffusersHost:
         self, request: ImageRequest, profile: Profile, job_id: str, folder: Path, observer: JobObserver
     ) -> JobResult:
         check_writable(folder)
-        self._observer, self._rungs = observer, []
+        self._observer, self._rungs, self._stepped_down = observer, [], False
         notices: list[str] = []
         tiled = False
         asked = profile
@@ -120,6 +121,7 @@ class DiffusersHost:
                 return self._run(facts, observer, notices)
         finally:
             self._observer = self._batch = None
+            self._warm = self._warm and not self._stepped_down
             if self._own_profile is not None:
                 self._try_place(self._own_profile)
 
@@ -138,8 +140,15 @@ class DiffusersHost:
         for first in range(0, request.image_count, request.batch_size):
             if observer.stop_requested():
                 break
-            self._deliver(facts, range(first, first + request.batch_size), observer, delivered, given_up, notices)
-        interrupted = observer.stop_requested() and len(delivered) + len(given_up) < request.image_count
+            indices = range(first, first + request.batch_size)
+            try:
+                self._deliver(facts, indices, observer, delivered, given_up, notices)
+            except StorageError as error:
+                if not delivered:
+                    raise
+                notices.append(f"The job ended early: {error}")
+                break
+        interrupted = len(delivered) + len(given_up) < request.image_count
         if not delivered and given_up:
             raise LadderExhaustedError(f"No image could be made: {given_up[0].message}")
         return JobResult(facts.job_id, tuple(delivered.values()), tuple(given_up), tuple(notices), interrupted)
@@ -192,7 +201,6 @@ class DiffusersHost:
     def _place(self, profile: Profile) -> None:
         """Apply a profile for a job, or the next smaller one where its weights alone do not fit."""
         while True:
-            self._warm = self._warm and self._placed.profile is profile
             failure = self._try_place(profile)
             if failure is None:
                 break
@@ -207,6 +215,7 @@ class DiffusersHost:
             self._observer.profile(profile)
 
     def _try_place(self, profile: Profile) -> str | None:
+        self._warm = self._warm and self._placed.profile is profile
         try:
             self._placed.switch(profile)
         except Exception as error:
@@ -224,6 +233,7 @@ class DiffusersHost:
 
     def _on_rung(self, rung: Rung) -> None:
         self._report(rung.words)
+        self._stepped_down |= rung.kind is RungKind.SMALLER_PLACEMENT
         if self._observer is not None and self._placed.profile is not None:
             self._observer.profile(self._placed.profile)
 

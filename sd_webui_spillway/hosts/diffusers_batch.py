@@ -82,6 +82,8 @@ class Batch:
         self._sampling = False
         self._started_at = time.time()
         self._moved_before = card.moved_bytes
+        self._shared_moved_bytes: int | None = None
+        self._own: Stopwatch | None = None
         self._shared = self._stopwatch()
         self._shared_seconds = 0.0
         self._peak_bytes = 0
@@ -103,6 +105,7 @@ class Batch:
             latents = self._sample(self._encode())
             self._shared_seconds = self._shared.elapsed()
             self._peak_bytes = self._card.peak_bytes()
+            self._shared_moved_bytes = self._card.moved_bytes - self._moved_before
             self._shared_rungs = self._rungs_taken()
             for place, index in enumerate(self._indices):
                 deliver(index, self._finish(latents[place : place + 1], index))
@@ -179,7 +182,8 @@ class Batch:
         return latents
 
     def _finish(self, latents: torch.Tensor, index: int) -> DeliveredImage:
-        watch = self._stopwatch()
+        watch = self._own = self._stopwatch()
+        self._moved_before = self._card.moved_bytes
         self._card.reset_peak()
         rungs_before = len(self._rungs_taken())
         with watch.stage("decode"):
@@ -227,13 +231,19 @@ class Batch:
         """The record of the one image of this batch, which could not be made."""
         return self._record(
             self._indices[0],
-            None,
+            self._own,
             Outcome.GIVEN_UP,
             record_id=uuid.uuid4().hex,
             rungs=self._rungs_taken(),
-            peak_dedicated_bytes=self._card.peak_bytes(),
+            peak_dedicated_bytes=max(self._peak_bytes, self._card.peak_bytes()),
             message=message,
         )
+
+    def _moved_for_one(self, size: int) -> int:
+        """An equal part of what the batch moved together, and all that was moved for this image alone."""
+        since = self._card.moved_bytes - self._moved_before
+        shared = self._shared_moved_bytes
+        return since // size if shared is None else shared // size + since
 
     def _record(
         self,
@@ -280,7 +290,7 @@ class Batch:
             peak_dedicated_bytes=peak_dedicated_bytes,
             peak_shared_bytes=None,
             estimated_dedicated_bytes=self._facts.estimated_dedicated_bytes,
-            moved_bytes=(self._card.moved_bytes - self._moved_before) // size,
+            moved_bytes=self._moved_for_one(size),
             rungs=rungs,
             outcome=outcome,
             message=message,

@@ -13,6 +13,7 @@ from ..placement.placements import largest_unit_bytes
 from ..placement.profile import Profile
 from ..planning.activation_meter import ActivationMeter, Inputs, fake_dtype
 from ..planning.footprint import AllocatorOverhead, CallNeed, Footprint
+from ..recovery.ladder import can_tile
 
 _STRIP_ROWS, _STRIP_COPIES = 8, 10
 """The narrowest strip of a tiled VAE and how many copies of it live at once (see recovery.tiled_vae)."""
@@ -109,7 +110,7 @@ class FootprintMeter:
                 Profile.SEQUENTIAL: self._largest_unit[Profile.SEQUENTIAL].get(component.name, whole),
             },
             activation_bytes=self._activations[key],
-            tiled_activation_bytes=self._tiled_bytes(request) if call in component.tileable else None,
+            tiled_activation_bytes=self._tiled_bytes(request) if can_tile(component, call) else None,
         )
 
     def example_inputs(self, component: Component, call: str, request: ImageRequest) -> Inputs:

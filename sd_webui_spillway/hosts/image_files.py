@@ -46,8 +46,9 @@ def save_image(image: Any, folder: Path, name: str, parameters: dict[str, Any]) 
         return _write(image, folder, name, parameters), None
     except OSError as error:
         problem = f"{folder} cannot be written ({error.strerror or first_line(error)})"
-    rescue = Path(tempfile.gettempdir()) / "spillway-rescued"
+    rescue = Path("spillway-rescued")
     try:
+        rescue = Path(tempfile.gettempdir()) / rescue
         rescue.mkdir(parents=True, exist_ok=True)
         path = _write(image, rescue, name, parameters)
     except OSError as error:

@@ -86,18 +86,29 @@ def bind(port: int) -> socket.socket:
 class PanelServer(uvicorn.Server):
     """Serves an app on a socket and tells when it answers. ``should_exit = True`` ends it from any thread."""
 
-    def __init__(self, app: FastAPI, listener: socket.socket, on_ready: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        listener: socket.socket,
+        on_ready: Callable[[str], None] | None = None,
+        on_exit: Callable[[], object] = lambda: None,
+    ) -> None:
         super().__init__(
             uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, ws_ping_interval=None)
         )
         self._listener = listener
         self._on_ready = on_ready
+        self._on_exit = on_exit
         self.url = f"http://{ADDRESS}:{listener.getsockname()[1]}/"
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets=sockets)
         if self.started and self._on_ready is not None:
             self._on_ready(self.url)
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        self._on_exit()  # first: the event loop does not end while a page's event waits for a job
+        await super().shutdown(sockets=sockets)
 
     def serve_until_stopped(self) -> None:
         """Block until asked to end; Ctrl-C ends it without a traceback."""
@@ -139,4 +150,4 @@ def serve(
     except BaseException:
         listener.close()
         raise
-    PanelServer(app, listener, ready).serve_until_stopped()
+    PanelServer(app, listener, ready, session.stop).serve_until_stopped()

@@ -15,7 +15,7 @@ from ..placement.component import Component
 from ..placement.placed_model import PlacedModel
 from ..placement.profile import Profile
 from ..units import format_bytes
-from .ladder import CallMemory, LadderSwitches, Rung, RungKind, climb
+from .ladder import CallMemory, LadderSwitches, Rung, RungKind, can_tile, climb
 from .method_patch import MethodPatch
 from .out_of_memory import is_out_of_memory
 from .row_split import call_by_rows, rows_of
@@ -128,8 +128,8 @@ class Guard:
         logger.warning("the profile %s no longer fits after the job: %s", profile, words)
 
     def plan_tiled(self, component: Component, call: str) -> None:
-        """Run this call in strips from the start of the job, without failing first."""
-        self._remembered(component, call).tiled = True
+        """Run this call in strips, if it can, from the start of the job, without failing first."""
+        self._remembered(component, call).tiled = can_tile(component, call)
 
     def _wrapper(
         self, component: Component, call: str

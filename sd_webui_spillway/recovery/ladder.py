@@ -67,7 +67,7 @@ def climb(
     """
     if not released:
         yield Rung(RungKind.RELEASE, "released what was cached and tried again")
-    if switches.tile and not memory.tiled and _can_tile(component, call):
+    if switches.tile and not memory.tiled and can_tile(component, call):
         memory.tiled = True
         yield Rung(RungKind.TILE, f"ran the {call} in strips")
     while switches.smaller_placement:
@@ -86,6 +86,7 @@ def climb(
         yield Rung(RungKind.SPLIT_ROWS, f"ran {rows} rows as {at_once} at a time")
 
 
-def _can_tile(component: Component, call: str) -> bool:
+def can_tile(component: Component, call: str) -> bool:
+    """Whether this call can run in strips and still give the same picture."""
     child = component.tileable.get(call)
     return child is not None and cannot_tile_because(component.module.get_submodule(child)) is None

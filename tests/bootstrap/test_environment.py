@@ -108,6 +108,7 @@ def test_a_failing_venv_is_one_sentence(stub, tmp_path, pins):
     with pytest.raises(SetupError, match=r"An environment cannot be made in .*ensurepip is not available") as caught:
         environment(stub, tmp_path, "pins.txt").ensure()
     assert "\n" not in str(caught.value)
+    assert not (tmp_path / "venv").exists(), "what failed half way must not pass for an environment next time"
 
 
 def test_a_base_interpreter_that_is_not_there_is_one_sentence(tmp_path, pins):

@@ -119,3 +119,22 @@ def test_a_file_says_how_it_was_made(roomy):
         assert (said["prompt"], said["seed"], said["steps"]) == (REQUEST.prompt, 5 + place, 1)
         assert said["record_id"] == delivered.record.record_id
     assert result.images[0].path != result.images[1].path
+
+
+def test_a_disk_that_fills_in_the_middle_keeps_what_is_finished(roomy, monkeypatch, rescue):
+    rig = roomy("sd1")
+    real, saved = Image.Image.save, []
+
+    def fills(self, *args, **kwargs):
+        if len(saved) == 1:
+            raise OSError(28, "No space left on device")
+        saved.append(1)
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(Image.Image, "save", fills)
+    result = rig.make(REQUEST, Profile.MEDVRAM)
+    assert len(result.images) == 1
+    assert result.images[0].path.is_file()
+    assert result.interrupted
+    assert "The job ended early" in result.notices[-1]
+    assert "No space left on device" in result.notices[-1]
