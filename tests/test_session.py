@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -324,31 +323,3 @@ def test_settings_that_cannot_be_saved_hold_for_the_session_and_are_said(tmp_pat
     with pytest.raises(StorageError, match="cannot be saved"):
         file.change(badges=False)
     assert not file.value.badges
-
-
-def test_a_closed_session_takes_no_job(session: Session, host: SmallHost) -> None:
-    session.close()
-    with pytest.raises(UnavailableError, match="closed"):
-        session.generate(ImageRequest(steps=1))
-    assert host.generated == []
-
-
-def test_closing_stops_a_job_that_is_only_beginning(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A job that has begun, and is not there to be stopped yet as the session closes."""
-    watch, closers = session.monitor.watch, []
-
-    def close_meanwhile() -> object:
-        if not closers:
-            closers.append(threading.Thread(target=session.close))
-            closers[0].start()
-            while not session._closing:
-                time.sleep(0.001)
-        return watch()
-
-    monkeypatch.setattr(session.monitor, "watch", close_meanwhile)
-    result = session.generate(ImageRequest(steps=1, batch_count=3))
-    closers[0].join(10)
-    assert result.interrupted
-    assert result.images == ()
