@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 DEMO_BATCH_SIZE, DEMO_BATCH_COUNT, DEMO_STEPS = 4, 2, 8
 DEMO_CARD_SHARE = 0.75
 """The demo's card has this share of what the batch would need: the weights fit, a call of the batch does not."""
+DEMO_GPU_SCALE = 4
+"""On a GPU the embedded model makes pictures so many times as wide and high: at its own size what CUDA's libraries take
+for themselves would be most of it."""
 
 
 def generate(options: argparse.Namespace) -> int:
@@ -92,7 +95,7 @@ def demo(options: argparse.Namespace) -> int:
         _check_port(options.port)
     session = _open(options, _small_card(options))
     try:
-        request = _demo_request(session.info().default_size)
+        request = _demo_request(options, session.info().default_size, on_gpu=not session.info().simulated)
         need = {row.profile: row.predicted_dedicated_bytes for row in session.profile_rows(request)}
         console().print(
             f"{request.batch_count} × {request.batch_size} images of {request.width}×{request.height} as “dedicated” "
@@ -111,11 +114,12 @@ def demo(options: argparse.Namespace) -> int:
     return 0
 
 
-def _demo_request(size: tuple[int, int]) -> ImageRequest:
+def _demo_request(options: argparse.Namespace, size: tuple[int, int], *, on_gpu: bool) -> ImageRequest:
+    scale = DEMO_GPU_SCALE if on_gpu and options.model is None else 1
     return ImageRequest(
         prompt="a red circle above a blue square",
-        width=size[0],
-        height=size[1],
+        width=size[0] * scale,
+        height=size[1] * scale,
         steps=DEMO_STEPS,
         batch_size=DEMO_BATCH_SIZE,
         batch_count=DEMO_BATCH_COUNT,
@@ -124,12 +128,18 @@ def _demo_request(size: tuple[int, int]) -> ImageRequest:
 
 def _small_card(options: argparse.Namespace) -> Callable[[LoadedModel], Card] | None:
     """A card too small for the demo's batch, unless the user gave a size."""
-    from ..hosts.standalone import open_small_card
+    from ..hosts.standalone import on_gpu, open_small_card
 
     if options.dedicated_limit or options.simulated_card:
         return None
     standalone = _standalone_options(options)
-    return lambda model: open_small_card(standalone, model, _demo_request(model.default_size), DEMO_CARD_SHARE)
+    gpu = on_gpu(standalone)
+
+    def small_card(model: LoadedModel) -> Card:
+        request = _demo_request(options, model.default_size, on_gpu=gpu)
+        return open_small_card(standalone, model, request, DEMO_CARD_SHARE)
+
+    return small_card
 
 
 def _check_port(port: int) -> None:

@@ -17,7 +17,7 @@ from ..models import LoadedModel, load_model
 from ..placement.card import Card, CudaCard
 from ..placement.profile import Profile
 from ..placement.simulated import SimulatedCard
-from ..planning.footprint import AllocatorOverhead
+from ..planning.footprint import CUDA_OVERHEAD, AllocatorOverhead
 from ..session import Session
 from ..settings import SettingsFile
 from ..timing import ImageLog
@@ -73,14 +73,15 @@ def open_log(options: StandaloneOptions) -> ImageLog:
 
 def open_card(options: StandaloneOptions) -> Card:
     """The GPU, limited if so asked; a simulated card where there is none or one is asked for."""
-    if not _on_gpu(options):
+    if not on_gpu(options):
         return SimulatedCard(options.simulated_card_bytes or options.dedicated_limit_bytes or _ram_bytes())
     return CudaCard(options.dedicated_limit_bytes)
 
 
 def open_small_card(options: StandaloneOptions, model: LoadedModel, request: ImageRequest, share: float) -> Card:
     """A card, or a limit on the real one, of this share of what the request would need as ``dedicated``."""
-    meter = FootprintMeter(model.pipeline, components_of(model.pipeline), AllocatorOverhead())
+    overhead = CUDA_OVERHEAD if on_gpu(options) else AllocatorOverhead()
+    meter = FootprintMeter(model.pipeline, components_of(model.pipeline), overhead)
     size = int(meter.footprint(request).peak_bytes(Profile.DEDICATED) * share)
     return open_card(replace(options, dedicated_limit_bytes=size))
 
@@ -104,7 +105,7 @@ def open_session(
         raise BadInputError(f"There is no precision “{options.precision}”; choose one of {', '.join(PRECISIONS)}.")
     folder = data_folder(options)
     log = open_log(options)
-    precision = options.precision or ("fp16" if _on_gpu(options) else "fp32")
+    precision = options.precision or ("fp16" if on_gpu(options) else "fp32")
     model = load_model(options.model, cache_folder(), PRECISIONS[precision])
     card = card_for(model) if card_for else open_card(options)
     return Session(
@@ -116,7 +117,8 @@ def open_session(
     )
 
 
-def _on_gpu(options: StandaloneOptions) -> bool:
+def on_gpu(options: StandaloneOptions) -> bool:
+    """Whether a session with these options runs on a GPU."""
     return options.simulated_card_bytes is None and torch.cuda.is_available()
 
 
