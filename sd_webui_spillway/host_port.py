@@ -108,6 +108,7 @@ class JobResult:
     given_up: tuple[ImageRecord, ...] = ()
     notices: tuple[str, ...] = ()
     interrupted: bool = False
+    """Ended before every image was tried: the user stopped it, or the disk is full (a notice says so)."""
 
 
 @dataclass(frozen=True)
