@@ -1,0 +1,13 @@
+"""The world that the embedded model knows: pictures the project draws itself, and the captions that go with them."""
+
+from __future__ import annotations
+
+from .captions import caption, is_held_out
+from .layers import layers_of
+from .renderer import render
+from .scenes import Group, Landscape, Pair, Scene, Thing, random_scene
+
+__all__ = [
+    "Group", "Landscape", "Pair", "Scene", "Thing",
+    "caption", "is_held_out", "layers_of", "random_scene", "render",
+]  # fmt: skip
