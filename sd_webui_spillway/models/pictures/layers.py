@@ -63,20 +63,15 @@ def _radius(size: str, count: int, random: Random, least: float) -> float:
 
 
 def _apart(count: int, radius: float, random: Random) -> list[tuple[float, float]]:
-    """Middles of ``count`` things that do not touch; a radius too large for chance falls back to a row or a ring."""
+    """Middles of ``count`` things that do not touch; a radius too large for chance falls back to a ring."""
     edge, apart = radius + _MARGIN, 2 * radius + _MARGIN
     for _ in range(200):
-        middles: list[tuple[float, float]] = []
-        for _ in range(count):
-            middles.append((random.uniform(edge, 1 - edge), random.uniform(edge, 1 - edge)))
+        middles = [(random.uniform(edge, 1 - edge), random.uniform(edge, 1 - edge)) for _ in range(count)]
         if all(math.dist(a, b) >= apart for index, a in enumerate(middles) for b in middles[:index]):
             return middles
-    reach = 0.5 - edge
-    turn = random.uniform(0, math.tau)
-    return [
-        (0.5 + reach * math.cos(turn + math.tau * index / count), 0.5 + reach * math.sin(turn + math.tau * index / count))
-        for index in range(count)
-    ]  # fmt: skip
+    reach, start = 0.5 - edge, random.uniform(0, math.tau)
+    turns = [start + math.tau * index / count for index in range(count)]
+    return [(0.5 + reach * math.cos(turn), 0.5 + reach * math.sin(turn)) for turn in turns]
 
 
 def _group(scene: Group, random: Random, least: float) -> tuple[Layer, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -97,55 +98,82 @@ def _second_shade(colour: Tensor) -> Tensor:
     return torch.where(light, colour * 0.5, colour * 0.5 + 0.45)
 
 
-def _packed(drawings: Sequence[Drawing], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Backgrounds [n, 2, 3]; shape and texture numbers [n, layers, 2]; x, y, half sizes, angle and colour
-    [n, layers, 8]."""
-    depth = max((len(drawing.layers) for drawing in drawings), default=0)
+@dataclass(frozen=True)
+class Packed:
+    """Drawings as tensors, to be sent to a device or another process at once."""
+
+    grounds: Tensor
+    """[n, 2, 3]: the background's colour at the top and at the bottom."""
+    numbers: Tensor
+    """[n, layers, 2]: shape, or -1 for none, and texture."""
+    values: Tensor
+    """[n, layers, 8]: x, y, half width, half height, angle, colour."""
+
+    def __len__(self) -> int:
+        return len(self.grounds)
+
+    def to(self, device: torch.device | str) -> Packed:
+        """The same on another device."""
+        return Packed(self.grounds.to(device), self.numbers.to(device), self.values.to(device))
+
+    def of(self, which: Tensor | slice) -> Packed:
+        """Some of the drawings."""
+        return Packed(self.grounds[which], self.numbers[which], self.values[which])
+
+    @staticmethod
+    def joined(parts: Sequence[Packed]) -> Packed:
+        """All drawings of all parts, in order."""
+        return Packed(
+            torch.cat([part.grounds for part in parts]),
+            torch.cat([part.numbers for part in parts]),
+            torch.cat([part.values for part in parts]),
+        )
+
+
+def pack(drawings: Sequence[Drawing]) -> Packed:
+    """The drawings' numbers, on system memory."""
     grounds, numbers, values = [], [], []
     for drawing in drawings:
-        if len(drawing.layers) > MAX_LAYERS:
+        empty = MAX_LAYERS - len(drawing.layers)
+        if empty < 0:
             raise ValueError(f"a drawing has {len(drawing.layers)} layers; {MAX_LAYERS} are the most")
         grounds.append((drawing.top, drawing.bottom))
-        empty = depth - len(drawing.layers)
-        numbers.append([(_NUMBERS[layer.shape], TEXTURES.index(layer.texture)) for layer in drawing.layers]
-                       + [(_NOTHING, 0)] * empty)  # fmt: skip
-        values.append(
-            [(layer.x, layer.y, layer.half_width, layer.half_height, layer.angle, *layer.colour)
-             for layer in drawing.layers] + [(0.0,) * 8] * empty
-        )  # fmt: skip
-    return (
-        torch.tensor(grounds, device=device),
-        torch.tensor(numbers, device=device).reshape(len(drawings), depth, 2),
-        torch.tensor(values, device=device).reshape(len(drawings), depth, 8),
-    )
+        known = [(_NUMBERS[layer.shape], TEXTURES.index(layer.texture)) for layer in drawing.layers]
+        numbers.append(known + [(_NOTHING, 0)] * empty)
+        placed = [
+            (layer.x, layer.y, layer.half_width, layer.half_height, layer.angle, *layer.colour)
+            for layer in drawing.layers
+        ]
+        values.append(placed + [(0.0,) * 8] * empty)
+    return Packed(torch.tensor(grounds), torch.tensor(numbers), torch.tensor(values))
 
 
-def render(
-    drawings: Sequence[Drawing], height: int, width: int, device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:  # fmt: skip
+def render(drawings: Sequence[Drawing], height: int, width: int, device: torch.device | str = "cpu") -> Tensor:
     """Pictures [n, 3, height, width], sRGB from 0 to 1. Lengths are taken of the shorter side, middles of each."""
-    grounds, numbers, values = _packed(drawings, torch.device(device))
-    rows = ((torch.arange(height, device=device) + 0.5) / height).to(dtype)
-    columns = ((torch.arange(width, device=device) + 0.5) / width).to(dtype)
-    fall = rows[None, None, :, None]
-    top, bottom = (grounds[:, index, :, None, None].to(dtype) for index in (0, 1))
-    pictures = (top + (bottom - top) * fall).expand(-1, -1, -1, width).contiguous()
+    return paint(pack(drawings).to(device), height, width)
+
+
+def paint(packed: Packed, height: int, width: int) -> Tensor:
+    """Like :func:`render`, on the device where the numbers are."""
+    grounds, numbers, values = packed.grounds, packed.numbers, packed.values
+    rows = (torch.arange(height, device=grounds.device) + 0.5) / height
+    columns = (torch.arange(width, device=grounds.device) + 0.5) / width
+    top, bottom = (grounds[:, index, :, None, None] for index in (0, 1))
+    pictures = (top + (bottom - top) * rows[None, None, :, None]).expand(-1, -1, -1, width).contiguous()
     side = min(height, width)
     for depth in range(numbers.shape[1]):
         for number, texture in torch.unique(numbers[:, depth], dim=0).tolist():
             if number == _NOTHING:
                 continue
             which = torch.nonzero((numbers[:, depth] == numbers.new_tensor([number, texture])).all(dim=1)).squeeze(1)
-            chosen = values[which, depth].to(dtype)
+            chosen = values[which, depth]
             x, y, half_width, half_height, angle = (chosen[:, index, None, None] for index in range(5))
             across, down = (columns[None, None, :] - x) * width / side, (rows[None, :, None] - y) * height / side
             sine, cosine = torch.sin(angle), torch.cos(angle)
             local_x = (across * cosine + down * sine) / half_width
             local_y = (down * cosine - across * sine) / half_height
             distance = SHAPES[list(SHAPES)[number]](local_x, local_y)
-            pixels = torch.minimum(half_width, half_height) * side
-            cover = (0.5 - distance * pixels).clamp(0, 1)[:, None]
+            cover = (0.5 - distance * torch.minimum(half_width, half_height) * side).clamp(0, 1)[:, None]
             colour = chosen[:, 5:, None, None]
             if texture:
                 second = _second_shade(chosen[:, 5:])[:, :, None, None]
