@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from transformers import CLIPTokenizer
 
 PACKAGES = ("open_clip", "clip")
+_BYTES = 256
 _FILE = "bpe_simple_vocab_16e6.txt.gz"
 _START, _END = "<|startoftext|>", "<|endoftext|>"
 CLIP_PAD, OPEN_CLIP_PAD = _END, "!"
@@ -45,16 +47,20 @@ def vocabulary_file() -> Path:
 def _byte_letters() -> list[str]:
     """A printable letter for each byte, in the order of the vocabulary: printable ones first, as themselves."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    hidden = 256 - len(printable)
-    return [chr(byte) for byte in printable] + [chr(256 + number) for number in range(hidden)]
+    hidden = _BYTES - len(printable)
+    return [chr(byte) for byte in printable] + [chr(_BYTES + number) for number in range(hidden)]
 
 
 def write_tokenizer(folder: Path, pad: str) -> None:
-    """The four files of a CLIP tokenizer, as ``from_pretrained`` of transformers 4 and 5 reads them."""
-    letters = _byte_letters()
+    """The four files of CLIP's own tokenizer."""
     with gzip.open(vocabulary_file(), "rt", encoding="utf-8") as file:
         lines = file.read().split("\n")
-    merges = lines[1 : VOCABULARY - 2 * len(letters) - 2 + 1]
+    write_vocabulary(folder, lines[1 : VOCABULARY - 2 * _BYTES - 2 + 1], pad)
+
+
+def write_vocabulary(folder: Path, merges: Sequence[str], pad: str) -> None:
+    """The four files of a tokenizer with these merges, as ``from_pretrained`` of transformers 4 and 5 reads them."""
+    letters = _byte_letters()
     words = [*letters, *(f"{letter}</w>" for letter in letters), *("".join(merge.split()) for merge in merges)]
     vocabulary = {word: number for number, word in enumerate([*words, _START, _END])}
     special = {"bos_token": _START, "eos_token": _END, "unk_token": _END, "pad_token": pad}

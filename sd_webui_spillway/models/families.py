@@ -115,8 +115,8 @@ def text_config(
         "hidden_act": act,
         "projection_dim": projection or width,
         "with_projection": projection is not None,
-        "bos_token_id": VOCABULARY - 2,
-        "eos_token_id": VOCABULARY - 1,
+        "bos_token_id": vocabulary - 2,
+        "eos_token_id": vocabulary - 1,
         "pad_token_id": 1,
     }
 

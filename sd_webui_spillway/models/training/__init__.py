@@ -1,0 +1,1 @@
+"""Training the embedded model from scratch on drawn pictures, and measuring what came of it."""
