@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from sd_webui_spillway.models.building import assemble, quiet_libraries
 from sd_webui_spillway.models.clip_tokenizer import Words, _byte_letters, write_tokenizer
 from sd_webui_spillway.models.families import ModelConfig, text_config, unet_config, vae_config
+from sd_webui_spillway.models.lora import LoraTargets
 from sd_webui_spillway.models.random_weights import random_modules
 
 START, END = "<|startoftext|>", "<|endoftext|>"
@@ -52,3 +54,17 @@ def small_folder(folder: Path, *, dtype: torch.dtype = torch.float32, seed: int 
     with quiet_libraries():
         assemble(config, random_modules(config, seed, dtype), folder.parent, words).save_pretrained(str(folder))
     return folder
+
+
+def random_lora(config: ModelConfig, *, rank: int = 4, text: bool = False, seed: int = 9) -> dict[str, torch.Tensor]:
+    """peft's state dict of a LoRA on every attention projection and the convolutions around them."""
+    generator = torch.Generator().manual_seed(seed)
+    state = {}
+    for name, shape in LoraTargets.of(config).weights.items():
+        attended = re.search(r"attn[12]\.to_|proj_in|proj_out", name) if name.startswith("unet.") else text
+        if attended:
+            inputs = (rank, *shape[1:])
+            outputs = (shape[0], rank, *(1 for _ in shape[2:]))
+            state[f"{name}.lora_A.weight"] = torch.randn(inputs, generator=generator) / inputs[1] ** 0.5
+            state[f"{name}.lora_B.weight"] = torch.randn(outputs, generator=generator) / rank
+    return state

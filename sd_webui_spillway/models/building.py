@@ -92,14 +92,19 @@ def hold(modules: Modules, parts: Mapping[str, State], dtypes: Mapping[str, torc
         check_fit(module, ready, component, file_name)
         module.load_state_dict(ready, strict=False, assign=True)
         ready.clear()
-        align(module)
         _fill_buffers(module)
-        module.requires_grad_(False)
-        module.eval()
+        prepare(module)
     return modules
 
 
-def align(module: nn.Module) -> None:
+def prepare(module: nn.Module) -> None:
+    """For drawing only: aligned, in evaluation mode, without gradients."""
+    _align(module)
+    module.requires_grad_(False)
+    module.eval()
+
+
+def _align(module: nn.Module) -> None:
     """Copies float32 weights that a file left at an address that is no multiple of 64 bytes.
 
     A processor's kernels round differently there (seen with torch 2.3.1), so an image would change with where its

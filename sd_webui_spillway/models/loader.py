@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,12 +13,13 @@ import torch
 
 from ..errors import ModelFileError, UnavailableError, first_line
 from . import embedded
-from .building import align, assemble, component_dtypes, empty_modules, hold, quiet_libraries
+from .building import assemble, component_dtypes, empty_modules, hold, prepare, quiet_libraries
 from .checkpoint_reader import read_checkpoint
 from .families import VOCABULARY
 from .folder_config import INDEX, SD, checked_index, class_named, family_of, read_json
 from .ldm_config import prediction_type, read_config
 from .ldm_layout import TEXT, TEXT_2, to_diffusers
+from .lora_loading import LoraChoice, add_loras
 from .yaml_description import read_description
 
 if TYPE_CHECKING:
@@ -43,25 +45,34 @@ class LoadedModel:
     """Sentences a person should see."""
 
 
-def load_model(path: Path | None, cache: Path, dtype: torch.dtype | None = None) -> LoadedModel:
+def load_model(
+    path: Path | None, cache: Path, dtype: torch.dtype | None = None, loras: Sequence[LoraChoice] = ()
+) -> LoadedModel:
     """The model at ``path``: a single file in the original layout, or a diffusers folder; ``None`` is the embedded one.
 
     ``cache`` takes the tokenizer's files and the embedded model. ``dtype`` is float32 where it is not given; in
     float16 an SDXL's VAE stays in float32, because the published one overflows. A safetensors file that is in
-    ``dtype`` already stays mapped to the disk and is not copied (in float32, as far as its addresses allow).
+    ``dtype`` already stays mapped to the disk and is not copied (in float32, as far as its addresses allow). ``loras``
+    are added to its layers.
 
     Raises:
-        ModelFileError: the file or folder cannot be used; one sentence says why.
+        BadInputError: a LoRA is not there.
+        ModelFileError: the file or folder, or a LoRA, cannot be used; one sentence says why.
         UnavailableError: a package is missing.
         StorageError: the file cannot be read, or the cache not written.
     """
-    wanted = dtype or torch.float32
+    loaded = _load(path, cache, dtype or torch.float32)
+    add_loras(loaded.pipeline, loras)
+    return loaded
+
+
+def _load(path: Path | None, cache: Path, dtype: torch.dtype) -> LoadedModel:
     if path is None:
-        loaded = _load_folder(embedded.embedded_folder(cache), wanted)
+        loaded = _load_folder(embedded.embedded_folder(cache), dtype)
         return LoadedModel(loaded.pipeline, embedded.NAME, "embedded", loaded.default_size, (embedded.NOTICE,))
     if path.is_dir() and (path / INDEX).is_file():
-        return _load_folder(path, wanted)
-    return _load_file(path, cache, wanted)
+        return _load_folder(path, dtype)
+    return _load_file(path, cache, dtype)
 
 
 def _load_file(path: Path, cache: Path, dtype: torch.dtype) -> LoadedModel:
@@ -152,9 +163,7 @@ def _finished(folder: Path, kind: str, pipeline: Any) -> LoadedModel:
         if isinstance(module, torch.nn.Module):
             if any(tensor.is_meta for tensor in module.parameters()):
                 raise ModelFileError(f"The model folder “{folder.name}” is incomplete: weights are missing.")
-            align(module)
-            module.requires_grad_(False)
-            module.eval()
+            prepare(module)
     text = pipeline.text_encoder.config.to_dict() if pipeline.text_encoder is not None else {}
     side = int(unet.config.sample_size) * 2 ** (len(vae.config.block_out_channels) - 1)
     return LoadedModel(pipeline, folder.name, family_of(kind, unet.config, text), (side, side))
