@@ -87,6 +87,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, help="a diffusers folder or an SD 1, SD 2 or SDXL checkpoint file")
+    parser.add_argument(
+        "--lora", action="append", default=[], metavar="FILE_OR_FOLDER[:WEIGHT]",
+        help="add a LoRA, in diffusers' or AUTOMATIC1111's form (may be said several times)",
+    )  # fmt: skip
     parser.add_argument("--precision", help="fp16, bf16 or fp32 (default: fp16 on a GPU, fp32 on a CPU)")
     parser.add_argument("--dedicated-limit", metavar="SIZE", help="use only so much of the card, for example 3GiB")
     parser.add_argument("--simulated-card", metavar="SIZE", help="count on a simulated card of this size, on the CPU")

@@ -1,10 +1,12 @@
-"""``spillway model convert``: what it says, what it writes, and every order that it refuses."""
+"""``spillway model convert`` and ``--lora``: what they say, what they write, and every order that they refuse."""
 
 from __future__ import annotations
 
 import pytest
+from PIL import Image
 
-from tests.small_models import small_folder
+from sd_webui_spillway.models.lora import write_lora
+from tests.small_models import random_lora, small_config, small_folder
 
 
 @pytest.fixture(scope="module")
@@ -43,3 +45,44 @@ def test_bad_orders(spillway, folder, tmp_path, source, target, said):
     for words in said:
         assert words in answer.sentence()
     assert not (tmp_path / target).exists()
+
+
+@pytest.fixture(scope="module")
+def loras(folder):
+    """A folder with one LoRA in diffusers' form, and A1111's file of the same."""
+    pytest.importorskip("peft", reason="needs peft")
+    made = folder.parent / "loras"
+    write_lora(made / "lora", made / "lora.safetensors", random_lora(small_config()), small_config())
+    return made
+
+
+def test_a_lora_changes_the_picture_by_its_weight(spillway, folder, loras, tmp_path):
+    def picture(*words):
+        data = tmp_path / str(len(list(tmp_path.iterdir())))
+        order = ("generate", "a circle", "--model", folder, "--width", 64, "--height", 64, "--steps", 1, *words)
+        answer = spillway(*order, data=data)
+        assert answer.code == 0, answer.err
+        (path,) = data.rglob("*.png")
+        with Image.open(path) as image:
+            return image.convert("RGB").tobytes()
+
+    plain, wanted = picture(), picture("--lora", loras / "lora")
+    assert wanted != plain
+    assert picture("--lora", f"{loras / 'lora.safetensors'}:1.0") == wanted
+    assert picture("--lora", f"{loras / 'lora'}:0.5") not in (plain, wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("nowhere.safetensors", 2, ["no LoRA at", "nowhere.safetensors"]),
+        ("lora.safetensors:nan", 2, ["finite"]),
+        ("../small/unet/diffusion_pytorch_model.safetensors", 1, ["“diffusion_pytorch_model.safetensors”", "no LoRA"]),
+        ("../small", 2, ["pytorch_lora_weights.safetensors"]),
+    ],
+)
+def test_bad_loras(spillway, folder, loras, text, code, said):
+    answer = spillway("profiles", "--model", folder, "--lora", loras / text)
+    assert answer.code == code
+    for words in said:
+        assert words in answer.sentence()
