@@ -1,4 +1,4 @@
-"""Commands that load no model: memory, the log, making checkpoints."""
+"""Commands that need no model: memory and the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..errors import BadInputError, StorageError, first_line
@@ -67,30 +66,6 @@ def log(options: argparse.Namespace) -> int:
             console().print("No image is in the log yet.")
     finally:
         image_log.close()
-    return 0
-
-
-def make_model(options: argparse.Namespace) -> int:
-    """``spillway model make``."""
-    from ..hosts.standalone import PRECISIONS
-    from ..models import make_checkpoint
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors_console()) as progress:
-        task = progress.add_task(f"{options.path.name}: tensors")
-
-        def advance(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        made = False
-        try:
-            make_checkpoint(
-                options.path, options.kind, options.size, options.seed, PRECISIONS[options.precision], progress=advance
-            )
-            made = True
-        finally:
-            progress.update(task, visible=made)
-    console().print(f"{options.path} ({format_bytes(options.path.stat().st_size)}); its weights are random.")
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from .. import __version__
-from . import commands, run_job
+from . import commands, model_files, run_job
 
 DEFAULT_PORT = 7870
 
@@ -65,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     log.add_argument("--yes", action="store_true", help="with --clear: do not ask")
     log.set_defaults(run=commands.log)
 
-    model = words.add_parser("model", help="make checkpoints with random weights, for rehearsing and testing")
+    model = words.add_parser("model", help="convert a model for AUTOMATIC1111; make one with random weights")
     actions = model.add_subparsers(required=True, metavar="ACTION")
     make = actions.add_parser("make", help="write a checkpoint in the original layout")
     make.add_argument("path", type=Path, help="a .safetensors or .ckpt file to write")
@@ -73,12 +73,24 @@ def build_parser() -> argparse.ArgumentParser:
     make.add_argument("--size", choices=("tiny", "real"), default="tiny")
     make.add_argument("--precision", choices=("fp32", "fp16"), default="fp16")
     make.add_argument("--seed", type=int, default=0)
-    make.set_defaults(run=commands.make_model)
+    make.set_defaults(run=model_files.make)
+    convert = actions.add_parser(
+        "convert", help="write a diffusers folder as one file in the original layout, with the .yaml for AUTOMATIC1111"
+    )
+    convert.add_argument("source", type=Path, help="a model folder in diffusers' layout")
+    convert.add_argument("target", type=Path, help="a .safetensors file to write")
+    convert.add_argument("--precision", choices=("fp32", "fp16", "bf16"), help="default: that of the folder's weights")
+    convert.add_argument("--force", action="store_true", help="replace files that are there already")
+    convert.set_defaults(run=model_files.convert)
     return parser
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, help="a diffusers folder or an SD 1, SD 2 or SDXL checkpoint file")
+    parser.add_argument(
+        "--lora", action="append", default=[], metavar="FILE_OR_FOLDER[:WEIGHT]",
+        help="add a LoRA, in diffusers' or AUTOMATIC1111's form (may be said several times)",
+    )  # fmt: skip
     parser.add_argument("--precision", help="fp16, bf16 or fp32 (default: fp16 on a GPU, fp32 on a CPU)")
     parser.add_argument("--dedicated-limit", metavar="SIZE", help="use only so much of the card, for example 3GiB")
     parser.add_argument("--simulated-card", metavar="SIZE", help="count on a simulated card of this size, on the CPU")

@@ -181,11 +181,13 @@ def _open(options: argparse.Namespace, card_for: Callable[[LoadedModel], Card] |
 
 def _standalone_options(options: argparse.Namespace) -> StandaloneOptions:
     from ..hosts.standalone import StandaloneOptions
+    from ..models import LoraChoice
 
     if options.dedicated_limit and options.simulated_card:
         raise BadInputError("Give --dedicated-limit or --simulated-card, not both.")
     return StandaloneOptions(
         model=options.model,
+        loras=tuple(LoraChoice.parse(text) for text in options.lora),
         precision=options.precision,
         dedicated_limit_bytes=parse_bytes(options.dedicated_limit) if options.dedicated_limit else None,
         simulated_card_bytes=parse_bytes(options.simulated_card) if options.simulated_card else None,

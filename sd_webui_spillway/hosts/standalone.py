@@ -13,7 +13,7 @@ from ..errors import BadInputError, StorageError, first_line
 from ..host_port import ImageRequest
 from ..memory import MemoryReader, Monitor, machine_providers
 from ..memory.ram import RamProvider
-from ..models import LoadedModel, load_model
+from ..models import LoadedModel, LoraChoice, load_model
 from ..placement.card import Card, CudaCard
 from ..placement.profile import Profile
 from ..placement.simulated import SimulatedCard
@@ -35,6 +35,8 @@ class StandaloneOptions:
 
     model: Path | None = None
     """A diffusers folder or an original checkpoint; ``None`` is the embedded model."""
+    loras: tuple[LoraChoice, ...] = ()
+    """Added to the model when it is loaded."""
     precision: str | None = None
     """One of :data:`PRECISIONS`; by default fp16 on a GPU and fp32 on a CPU."""
     dedicated_limit_bytes: int | None = None
@@ -106,7 +108,7 @@ def open_session(
     folder = data_folder(options)
     log = open_log(options)
     precision = options.precision or ("fp16" if on_gpu(options) else "fp32")
-    model = load_model(options.model, cache_folder(), PRECISIONS[precision])
+    model = load_model(options.model, cache_folder(), PRECISIONS[precision], options.loras)
     card = card_for(model) if card_for else open_card(options)
     return Session(
         DiffusersHost(model, card),

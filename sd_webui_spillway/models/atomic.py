@@ -43,6 +43,26 @@ def whole_folder(target: Path, write: Callable[[Path], None]) -> Path:
     return target
 
 
+def replaced_folder(target: Path, write: Callable[[Path], None]) -> Path:
+    """``target``, made anew by ``write(temporary folder)``; what was there goes once the new one is whole.
+
+    Raises:
+        StorageError: the disk is full, or the folder may not be written; the old folder is as it was.
+    """
+    if not target.is_dir():
+        return whole_folder(target, write)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as beside:
+        made, old = whole_folder(Path(beside) / "new", write), Path(beside) / "old"
+        try:
+            target.rename(old)
+            made.rename(target)
+        except OSError as error:
+            if old.is_dir():
+                old.rename(target)
+            raise _cannot_write(target, error) from error
+    return target
+
+
 @contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
     """A temporary path beside ``target``, which takes its place when the block ends without an error.

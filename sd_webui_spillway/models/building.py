@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelFileError, UnavailableError
-from .clip_tokenizer import CLIP_PAD, OPEN_CLIP_PAD, clip_tokenizer
+from .clip_tokenizer import CLIP_PAD, OPEN_CLIP_PAD, clip_tokenizer, tokenizer_in
 from .families import Family, ModelConfig, scheduler_arguments
 from .ldm_layout import TEXT, TEXT_2, UNET, VAE, State
 
@@ -85,25 +85,26 @@ def hold(modules: Modules, parts: Mapping[str, State], dtypes: Mapping[str, torc
         ModelFileError: names missing, left over, or of another shape.
     """
     for component, module in modules.by_name().items():
-        state = parts[component]
-        expected = module.state_dict()
-        wrapped = any(name.startswith(_WRAPPER) for name in expected)
-        ready: State = {}
-        for name in list(state):
-            # transformers 5.6 dropped the wrapper from CLIPTextModel, but not from the class with a projection.
-            ours = name if wrapped else name.removeprefix(_WRAPPER)
-            ready[ours] = state.pop(name).to(dtypes[component])
-        _compare(expected, ready, component, file_name)
+        ready = as_module_has_them(parts[component], module)
+        parts[component].clear()
+        for name in ready:
+            ready[name] = ready[name].to(dtypes[component])
+        check_fit(module, ready, component, file_name)
         module.load_state_dict(ready, strict=False, assign=True)
         ready.clear()
-        align(module)
         _fill_buffers(module)
-        module.requires_grad_(False)
-        module.eval()
+        prepare(module)
     return modules
 
 
-def align(module: nn.Module) -> None:
+def prepare(module: nn.Module) -> None:
+    """For drawing only: aligned, in evaluation mode, without gradients."""
+    _align(module)
+    module.requires_grad_(False)
+    module.eval()
+
+
+def _align(module: nn.Module) -> None:
     """Copies float32 weights that a file left at an address that is no multiple of 64 bytes.
 
     A processor's kernels round differently there (seen with torch 2.3.1), so an image would change with where its
@@ -114,7 +115,23 @@ def align(module: nn.Module) -> None:
             parameter.data = parameter.data.clone()
 
 
-def _compare(expected: Mapping[str, Tensor], ready: Mapping[str, Tensor], component: str, file_name: str) -> None:
+def as_module_has_them(state: Mapping[str, Tensor], module: nn.Module) -> State:
+    """The tensors by the names that this version's module has: transformers 5.6 dropped the wrapper ``text_model`` from
+    CLIPTextModel, but not from the class with a projection."""
+    names = list(module.state_dict())
+    if any(name.startswith(_WRAPPER) for name in names):
+        bare = {name.removeprefix(_WRAPPER): name for name in names}
+        return {bare.get(name.removeprefix(_WRAPPER), name): tensor for name, tensor in state.items()}
+    return {name.removeprefix(_WRAPPER): tensor for name, tensor in state.items()}
+
+
+def check_fit(module: nn.Module, ready: Mapping[str, Tensor], component: str, file_name: str) -> None:
+    """That these are a component's weights.
+
+    Raises:
+        ModelFileError: names missing, left over, or of another shape.
+    """
+    expected = module.state_dict()
     # Very old transformers kept position_ids among the weights; they are counted out by _fill_buffers.
     missing = [name for name in expected if name not in ready and not name.endswith("position_ids")]
     extra = [name for name in ready if name not in expected]
@@ -163,13 +180,18 @@ def tokenizer_pads(family: Family) -> tuple[str, ...]:
     return {"sd1": (CLIP_PAD,), "sd2": (OPEN_CLIP_PAD,), "sdxl": (CLIP_PAD, OPEN_CLIP_PAD)}[family]
 
 
-def assemble(config: ModelConfig, modules: Modules, cache: Path) -> DiffusionPipeline:
-    """A diffusers pipeline of these modules; tokenizer files are written into ``cache`` the first time.
+def assemble(
+    config: ModelConfig, modules: Modules, cache: Path, text_folder: Path | None = None
+) -> DiffusionPipeline:
+    """A diffusers pipeline of these modules; tokenizer files are written into ``cache`` the first time. The first
+    text encoder's tokenizer is the one in ``text_folder`` where that is given.
 
     The scheduler is DDIM (SDXL: Euler) on the schedule that the family was trained with.
     """
     diffusers: Any = importlib.import_module("diffusers")
-    tokenizers = [clip_tokenizer(cache, pad) for pad in tokenizer_pads(config.family)]
+    first, *others = tokenizer_pads(config.family)
+    tokenizers = [tokenizer_in(text_folder) if text_folder is not None else clip_tokenizer(cache, first)]
+    tokenizers += [clip_tokenizer(cache, pad) for pad in others]
     schedule = scheduler_arguments(config)
     parts: dict[str, Any] = {"unet": modules.unet, "vae": modules.vae}
     parts |= dict(zip(("tokenizer", "tokenizer_2"), tokenizers, strict=False))

@@ -17,7 +17,7 @@ import torch
 
 from .atomic import whole_folder
 from .building import assemble, quiet_libraries
-from .clip_tokenizer import CLIP_PAD, write_tokenizer
+from .clip_tokenizer import CLIP_PAD, published_words, write_tokenizer
 from .families import ModelConfig, text_config, unet_config, vae_config
 from .ldm_layout import TEXT, State
 from .random_weights import random_modules
@@ -51,7 +51,7 @@ def _make_readable_by_all(folder: Path, text: State) -> None:
     save_file(named, str(folder / TEXT / "model.safetensors"), metadata={"format": "pt"})
     shutil.rmtree(folder / "tokenizer")
     (folder / "tokenizer").mkdir()
-    write_tokenizer(folder / "tokenizer", CLIP_PAD)
+    write_tokenizer(folder / "tokenizer", published_words(CLIP_PAD))
 
 
 def embedded_folder(cache: Path) -> Path:

@@ -50,13 +50,13 @@ def head_count(width: int) -> int:
 def unet_config(
     family: Family, *, widths: Sequence[int], layers: int, depths: Sequence[int], mid_depth: int, context: int,
     linear: bool, in_channels: int = 4, out_channels: int = 4, sample_size: int = 64, vector: int | None = None,
-    pooled: int | None = None,
+    pooled: int | None = None, heads: Sequence[int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of ``UNet2DConditionModel``.
 
     ``widths`` and ``depths`` go level by level from the largest picture down; a depth is the number of transformer
     blocks behind each resnet, 0 for none. ``vector`` is the width of SDXL's extra input, ``pooled`` that of the
-    pooled text in it.
+    pooled text in it. ``heads`` of attention, level by level, are the family's where none are given.
     """
     config: dict[str, Any] = {
         "sample_size": sample_size,
@@ -70,7 +70,7 @@ def unet_config(
         "transformer_layers_per_block": [*(depth or 1 for depth in depths[:-1]), mid_depth],
         "cross_attention_dim": context,
         # diffusers means the number of heads by this name (its issue 2011).
-        "attention_head_dim": [SD1_HEADS if family == "sd1" else head_count(width) for width in widths],
+        "attention_head_dim": list(heads or (SD1_HEADS if family == "sd1" else head_count(width) for width in widths)),
         "use_linear_projection": linear,
     }
     if vector is not None and pooled is not None:

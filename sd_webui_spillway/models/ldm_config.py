@@ -1,15 +1,16 @@
 """From a checkpoint's names and shapes to the configuration of its modules.
 
 Families are told apart by their text encoders' names. Everything else is read from shapes, so that reduced models in
-the same layout load too. What no shape tells: the heads (SD 1 has 8 a layer; SD 2, SDXL and CLIP have heads 64 wide,
-see :func:`.families.head_count`) and the prediction type (see :func:`prediction_type`).
+the same layout load too. What no shape tells is taken from the ``.yaml`` beside the file, and where that does not say,
+from the family: the heads (SD 1 has 8 a layer; SD 2, SDXL and CLIP have heads 64 wide, see
+:func:`.families.head_count`), the latents' scale, and the prediction type (see :func:`prediction_type`). The size of
+pictures stands in the file's metadata, ``modelspec.resolution``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -17,7 +18,9 @@ from torch import Tensor
 from ..errors import ModelFileError
 from .checkpoint_reader import Checkpoint
 from .families import Family, ModelConfig, text_config, unet_config, vae_config
+from .folder_config import read_json, text_arguments
 from .ldm_layout import PREFIXES, TEXT, TEXT_2, UNET, VAE
+from .yaml_description import Description, read_description
 
 _UNET = "model.diffusion_model."
 _FIRST_BLOCK = f"{_UNET}input_blocks.0.0.weight"
@@ -65,17 +68,46 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     _refuse_variants(name, tensors, family)
     prefixes = PREFIXES[family]
     shapes = _Shapes(name, tensors)
+    described = read_description(checkpoint.path)
     if family == "sdxl":
-        encoders = [shapes.clip(prefixes[TEXT]), shapes.open_clip(prefixes[TEXT_2], projected=True)]
+        encoders = [
+            _clip(shapes, prefixes[TEXT], described), shapes.open_clip(prefixes[TEXT_2], projected=True)
+        ]  # fmt: skip
     elif family == "sd2":
         encoders = [shapes.open_clip(prefixes[TEXT], projected=False)]
     else:
-        encoders = [shapes.clip(prefixes[TEXT])]
+        encoders = [_clip(shapes, prefixes[TEXT], described)]
     prediction, _told = prediction_type(checkpoint, family)
-    side = {"sd1": 64, "sd2": 96 if prediction == "v_prediction" else 64, "sdxl": 128}[family]
+    vae = shapes.vae(prefixes[VAE], family)
+    side = _latent_side(checkpoint, family, prediction, 2 ** (len(vae["block_out_channels"]) - 1))
     pooled = encoders[1]["projection_dim"] if family == "sdxl" else None
     unet = shapes.unet(prefixes[UNET], family, side, pooled)
-    return ModelConfig(family, unet, shapes.vae(prefixes[VAE], family, side * 8), tuple(encoders), prediction)
+    vae["sample_size"] = side * 2 ** (len(vae["block_out_channels"]) - 1)
+    if described.scale_factor is not None:
+        vae["scaling_factor"] = described.scale_factor
+    unet["attention_head_dim"] = _heads(unet, described)
+    return ModelConfig(family, unet, vae, tuple(encoders), prediction)
+
+
+def _clip(shapes: _Shapes, prefix: str, described: Description) -> dict[str, Any]:
+    """The folder that the yaml names is taken at its word; weights of other shapes are refused when they are put in."""
+    if described.text_folder is not None:
+        return text_arguments(read_json(described.text_folder / "config.json"), projected=False)
+    return shapes.clip(prefix)
+
+
+def _heads(unet: Mapping[str, Any], described: Description) -> list[int]:
+    widths, heads = unet["block_out_channels"], described.heads
+    if described.head_width is not None:  # which the original layout's code prefers
+        return [max(1, width // described.head_width) for width in widths]
+    return [heads] * len(widths) if heads is not None else unet["attention_head_dim"]
+
+
+def _latent_side(checkpoint: Checkpoint, family: Family, prediction: str, scale: int) -> int:
+    stated = re.fullmatch(r"(\d+)x\d+", checkpoint.metadata.get("modelspec.resolution", ""))
+    if stated is not None and int(stated.group(1)) >= scale:
+        return int(stated.group(1)) // scale
+    return {"sd1": 64, "sd2": 96 if prediction == "v_prediction" else 64, "sdxl": 128}[family]
 
 
 def prediction_type(checkpoint: Checkpoint, family: Family) -> tuple[str, bool]:
@@ -88,7 +120,7 @@ def prediction_type(checkpoint: Checkpoint, family: Family) -> tuple[str, bool]:
     4. the family: SD 2 is v_prediction, unless it was saved at step 875,000 (the published 512-pixel base, which is
        epsilon; diffusers has the same exception); SD 1 and SDXL are epsilon.
     """
-    told = _from_yaml(checkpoint.path.with_suffix(".yaml"))
+    told = read_description(checkpoint.path).prediction_type
     stated = checkpoint.metadata.get("modelspec.prediction_type", "").lower()
     if told is None and stated.startswith(("v", "eps")):
         told = "v_prediction" if stated.startswith("v") else "epsilon"
@@ -99,20 +131,6 @@ def prediction_type(checkpoint: Checkpoint, family: Family) -> tuple[str, bool]:
     if told is not None:
         return told, True
     return ("v_prediction" if family == "sd2" else "epsilon"), family != "sd2"
-
-
-def _from_yaml(path: Path) -> str | None:
-    try:
-        text = path.read_text("utf-8", errors="replace")
-    except OSError:
-        return None
-    text = re.sub(r"(?m)#.*$", "", text)
-    stated = re.search(r"(?m)^\s*parameterization:\s*[\"']?(\w+)", text)
-    if stated is not None:
-        return "v_prediction" if stated.group(1).startswith("v") else "epsilon"
-    if re.search(r"denoiser_scaling\.VScaling\b", text):
-        return "v_prediction"
-    return "epsilon" if re.search(r"(?m)^model:", text) else None
 
 
 def _looks_like(names: Iterable[str]) -> str:
@@ -193,14 +211,15 @@ class _Shapes:
             pooled=pooled,
         )
 
-    def vae(self, prefix: str, family: Family, sample_size: int) -> dict[str, Any]:
-        levels = self._count(f"{prefix}encoder.down.{{}}.block.0.conv1.weight")
+    def vae(self, prefix: str, family: Family) -> dict[str, Any]:
+        """Read from the decoder: it has a resnet more a level than the encoder, which may have none."""
+        levels = self._count(f"{prefix}decoder.up.{{}}.block.0.conv1.weight")
         return vae_config(
             family,
-            widths=[self._shape(f"{prefix}encoder.down.{i}.block.0.conv1.weight", 4)[0] for i in range(levels)],
-            layers=self._count(f"{prefix}encoder.down.0.block.{{}}.conv1.weight"),
+            widths=[self._shape(f"{prefix}decoder.up.{i}.block.0.conv1.weight", 4)[0] for i in range(levels)],
+            layers=self._count(f"{prefix}decoder.up.0.block.{{}}.conv1.weight") - 1,
             latent=self._shape(f"{prefix}decoder.conv_in.weight", 4)[1],
-            sample_size=sample_size,
+            sample_size=0,
         )
 
     def clip(self, prefix: str) -> dict[str, Any]:

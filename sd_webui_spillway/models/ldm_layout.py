@@ -116,6 +116,13 @@ def _renamed(name: str, table: Mapping[str, str]) -> str | None:
     return None
 
 
+def ldm_module(name: str, table: Mapping[str, str]) -> str | None:
+    """What the module of this name in diffusers is called in the file, or ``None``; ``table`` is one of pairs, turned
+    round. A module that its table stands for as a whole is found as well as one inside it."""
+    renamed = _renamed(f"{name}.weight", table)
+    return renamed.removesuffix(".weight") if renamed is not None else None
+
+
 def _is_vae_attention(name: str) -> bool:
     """A weight that is a 1×1 convolution in the file and a linear layer in diffusers."""
     return name.endswith(".weight") and ("mid.attn_1." in name or "mid_block.attentions.0." in name)

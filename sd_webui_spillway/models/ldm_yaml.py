@@ -9,12 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .families import HEAD_WIDTH, SD1_HEADS, ModelConfig
+from ..errors import ModelFileError
+from .families import ModelConfig
 
 _HUB_CLIP = "openai/clip-vit-large-patch14"
 
 
-def _multiples(widths: Sequence[int]) -> list[int]:
+def _multiples(widths: Sequence[int], part: str) -> list[int]:
+    if any(width % widths[0] for width in widths):
+        raise ModelFileError(
+            f"The original layout cannot hold a {part} whose levels are {list(widths)} wide: each must be a multiple "
+            f"of the first."
+        )
     return [width // widths[0] for width in widths]
 
 
@@ -24,23 +30,53 @@ def _attention_resolutions(config: ModelConfig) -> list[int]:
     return [2**level for level, kind in enumerate(kinds) if kind.startswith("CrossAttn")]
 
 
+def _attending(config: ModelConfig, by_level: Sequence[int]) -> list[int]:
+    """The entries of the levels that attend, and of the middle block, which has the last one."""
+    kinds = config.unet["down_block_types"]
+    return [*(value for value, kind in zip(by_level, kinds, strict=True) if kind.startswith("CrossAttn")), by_level[-1]]
+
+
+def _heads(config: ModelConfig) -> dict[str, int]:
+    heads = _attending(config, config.unet["attention_head_dim"])
+    head_widths = {
+        width / count for width, count in zip(_attending(config, config.unet["block_out_channels"]), heads, strict=True)
+    }
+    if len(set(heads)) == 1 and (config.family == "sd1" or len(head_widths) > 1):
+        return {"num_heads": heads[0]}
+    if len(head_widths) == 1:
+        return {"num_head_channels": int(head_widths.pop())}
+    raise ModelFileError(
+        f"The original layout cannot hold a UNet with {heads} attention heads: they or their width must be the same at "
+        f"each level."
+    )
+
+
+def _depth(config: ModelConfig) -> int | list[int]:
+    """Transformer blocks a layer. SD 1's and SD 2's code knows one number for all levels, SDXL's one for each."""
+    depths = list(config.unet["transformer_layers_per_block"])
+    if config.family == "sdxl":
+        return depths
+    attending = _attending(config, depths)
+    if len(set(attending)) > 1:
+        raise ModelFileError(f"The original layout cannot hold a UNet with {attending} transformer blocks a layer.")
+    return attending[0]
+
+
 def _unet(config: ModelConfig) -> dict[str, Any]:
     unet, widths = config.unet, config.unet["block_out_channels"]
-    depths = unet["transformer_layers_per_block"]
     params: dict[str, Any] = {
-        "use_checkpoint": False, "image_size": 32, "in_channels": unet["in_channels"],
+        "use_checkpoint": False, "in_channels": unet["in_channels"],
         "out_channels": unet["out_channels"], "model_channels": widths[0],
         "attention_resolutions": _attention_resolutions(config), "num_res_blocks": unet["layers_per_block"],
-        "channel_mult": _multiples(widths), "use_spatial_transformer": True,
-        "transformer_depth": list(depths) if config.family == "sdxl" else 1,
-        "context_dim": unet["cross_attention_dim"], "legacy": False,
+        "channel_mult": _multiples(widths, "UNet"), "use_spatial_transformer": True,
+        "transformer_depth": _depth(config), "context_dim": unet["cross_attention_dim"], "legacy": False,
+        "use_linear_in_transformer": unet["use_linear_projection"], **_heads(config),
     }  # fmt: skip
-    params |= {"num_heads": SD1_HEADS} if config.family == "sd1" else {"num_head_channels": HEAD_WIDTH}
-    if config.family != "sd1":
-        params["use_linear_in_transformer"] = True
     if config.family == "sdxl":
         vector = unet["projection_class_embeddings_input_dim"]
         params |= {"adm_in_channels": vector, "num_classes": "sequential", "spatial_transformer_attn_type": "softmax"}
+    else:
+        params["image_size"] = unet["sample_size"]
     return params
 
 
@@ -49,7 +85,7 @@ def _vae(config: ModelConfig) -> dict[str, Any]:
     latent = config.vae["latent_channels"]
     inner = {
         "double_z": True, "z_channels": latent, "resolution": 256, "in_channels": 3, "out_ch": 3, "ch": widths[0],
-        "ch_mult": _multiples(widths), "num_res_blocks": config.vae["layers_per_block"], "attn_resolutions": [],
+        "ch_mult": _multiples(widths, "VAE"), "num_res_blocks": config.vae["layers_per_block"], "attn_resolutions": [],
         "dropout": 0.0,
     }  # fmt: skip
     return {"embed_dim": latent, "monitor": "val/rec_loss", "ddconfig": inner}
@@ -68,12 +104,12 @@ def _latent_diffusion(config: ModelConfig, clip: str) -> dict[str, Any]:
     )
     params: dict[str, Any] = {
         "linear_start": 0.00085, "linear_end": 0.0120, "num_timesteps_cond": 1, "log_every_t": 200, "timesteps": 1000,
-        "first_stage_key": "jpg", "cond_stage_key": "txt", "image_size": 64, "channels": 4,
+        "first_stage_key": "jpg", "cond_stage_key": "txt", "image_size": config.unet["sample_size"],
+        "channels": config.vae["latent_channels"],
         "cond_stage_trainable": False, "conditioning_key": "crossattn", "monitor": "val/loss_simple_ema",
         "scale_factor": config.vae["scaling_factor"], "use_ema": False,
     }  # fmt: skip
-    if config.prediction_type == "v_prediction":
-        params["parameterization"] = "v"
+    params["parameterization"] = "v" if config.prediction_type == "v_prediction" else "eps"
     openai = "ldm.modules.diffusionmodules.openaimodel.UNetModel"
     params["unet_config"] = _node(openai, _unet(config))
     lossless = {**_vae(config), "lossconfig": _node("torch.nn.Identity")}
@@ -140,7 +176,11 @@ def _lines(value: Any, indent: int) -> list[str]:
 
 def yaml_text(config: ModelConfig, text_folder: Path | None = None) -> str:
     """The yaml for this model. ``text_folder`` holds the CLIP encoder's ``config.json`` and tokenizer; by default the
-    published CLIP-L is named, whose width a reduced model does not have."""
+    published CLIP-L is named, whose width a reduced model does not have.
+
+    Raises:
+        ModelFileError: a network whose sizes the original layout's code has no words for.
+    """
     clip = str(text_folder) if text_folder is not None else _HUB_CLIP
     model = _diffusion_engine(config, clip) if config.family == "sdxl" else _latent_diffusion(config, clip)
     return "\n".join([*_lines({"model": model}, 0), ""])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,21 +13,20 @@ import torch
 
 from ..errors import ModelFileError, UnavailableError, first_line
 from . import embedded
-from .building import align, assemble, component_dtypes, empty_modules, hold, quiet_libraries
+from .building import assemble, component_dtypes, empty_modules, hold, prepare, quiet_libraries
 from .checkpoint_reader import read_checkpoint
+from .families import VOCABULARY
+from .folder_config import INDEX, SD, checked_index, class_named, family_of, read_json
 from .ldm_config import prediction_type, read_config
 from .ldm_layout import TEXT, TEXT_2, to_diffusers
+from .lora_loading import LoraChoice, add_loras
+from .yaml_description import read_description
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
 
 _log = logging.getLogger(__name__)
 LoadedFamily = Literal["sd1", "sd2", "sdxl", "embedded"]
-_INDEX = "model_index.json"
-_SD, _SDXL = "StableDiffusionPipeline", "StableDiffusionXLPipeline"
-_LIBRARIES = ("diffusers", "transformers", "stable_diffusion", None)
-"""What a folder's index may name: diffusers imports whatever stands there."""
-_SD2_CONTEXT = 1024
 _DTYPE_SINCE = 5
 """The transformers version that renamed ``torch_dtype`` for good."""
 
@@ -46,25 +45,34 @@ class LoadedModel:
     """Sentences a person should see."""
 
 
-def load_model(path: Path | None, cache: Path, dtype: torch.dtype | None = None) -> LoadedModel:
+def load_model(
+    path: Path | None, cache: Path, dtype: torch.dtype | None = None, loras: Sequence[LoraChoice] = ()
+) -> LoadedModel:
     """The model at ``path``: a single file in the original layout, or a diffusers folder; ``None`` is the embedded one.
 
     ``cache`` takes the tokenizer's files and the embedded model. ``dtype`` is float32 where it is not given; in
     float16 an SDXL's VAE stays in float32, because the published one overflows. A safetensors file that is in
-    ``dtype`` already stays mapped to the disk and is not copied (in float32, as far as its addresses allow).
+    ``dtype`` already stays mapped to the disk and is not copied (in float32, as far as its addresses allow). ``loras``
+    are added to its layers.
 
     Raises:
-        ModelFileError: the file or folder cannot be used; one sentence says why.
+        BadInputError: a LoRA is not there.
+        ModelFileError: the file or folder, or a LoRA, cannot be used; one sentence says why.
         UnavailableError: a package is missing.
         StorageError: the file cannot be read, or the cache not written.
     """
-    wanted = dtype or torch.float32
+    loaded = _load(path, cache, dtype or torch.float32)
+    add_loras(loaded.pipeline, loras)
+    return loaded
+
+
+def _load(path: Path | None, cache: Path, dtype: torch.dtype) -> LoadedModel:
     if path is None:
-        loaded = _load_folder(embedded.embedded_folder(cache), wanted)
+        loaded = _load_folder(embedded.embedded_folder(cache), dtype)
         return LoadedModel(loaded.pipeline, embedded.NAME, "embedded", loaded.default_size, (embedded.NOTICE,))
-    if path.is_dir() and (path / _INDEX).is_file():
-        return _load_folder(path, wanted)
-    return _load_file(path, cache, wanted)
+    if path.is_dir() and (path / INDEX).is_file():
+        return _load_folder(path, dtype)
+    return _load_file(path, cache, dtype)
 
 
 def _load_file(path: Path, cache: Path, dtype: torch.dtype) -> LoadedModel:
@@ -77,46 +85,24 @@ def _load_file(path: Path, cache: Path, dtype: torch.dtype) -> LoadedModel:
             f"Nothing says how “{path.name}” predicts; {prediction} is assumed. If pictures come out as noise, put a "
             f".yaml with the right parameterization beside it."
         )
+    text_folder = read_description(path).text_folder
+    words = config.text_encoders[0]["vocab_size"]
+    if words != VOCABULARY and text_folder is None:
+        raise ModelFileError(
+            f"“{path.name}” has a text encoder with {words} words of its own; the folder with its tokenizer, which the "
+            f".yaml beside it must name as “version”, is not there."
+        )
     parts = to_diffusers(checkpoint.tensors, config)
     checkpoint.tensors.clear()  # from here each tensor is held once: see hold
     modules = hold(empty_modules(config), parts, component_dtypes(config, dtype), path.name)
-    pipeline = assemble(config, modules, cache)
+    pipeline = assemble(config, modules, cache, text_folder)
     _log.info("loaded %s: %s, %s", path, config.family, dtype)
     return LoadedModel(pipeline, path.stem, config.family, config.default_size, tuple(notices))
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelFileError(
-            f"The model folder “{path.parent.name}” is damaged: {path.name} cannot be read.", detail=repr(error)
-        ) from error
-    if not isinstance(content, dict):
-        raise ModelFileError(f"The model folder “{path.parent.name}” is damaged: {path.name} holds no settings.")
-    return content
-
-
-def _checked_index(folder: Path) -> str:
-    """The pipeline class that a folder's index names, once everything else in it is known to be harmless."""
-    index = _json(folder / _INDEX)
-    kind = index.get("_class_name")
-    if kind not in (_SD, _SDXL):
-        raise ModelFileError(f"“{folder.name}” is a {kind} model; only {_SD} and {_SDXL} are supported.")
-    for component, entry in index.items():
-        if isinstance(entry, list) and (len(entry) != 2 or entry[0] not in _LIBRARIES):
-            raise ModelFileError(
-                f"“{folder.name}” was refused: its {component} comes from “{entry[0] if entry else ''}”, which is "
-                f"neither diffusers nor transformers."
-            )
-        needed = isinstance(entry, list) and entry[0] is not None and component not in ("safety_checker",)
-        if needed and component in ("unet", "vae", "text_encoder") and not (folder / component).is_dir():
-            raise ModelFileError(f"The model folder “{folder.name}” is incomplete: its {component} is missing.")
-    return str(kind)
-
-
 def _load_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
-    kind = _checked_index(folder)
+    index = checked_index(folder)
+    kind = str(index["_class_name"])
     try:
         diffusers: Any = importlib.import_module("diffusers")
         transformers: Any = importlib.import_module("transformers")
@@ -127,12 +113,12 @@ def _load_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
     options: dict[str, Any] = {"local_files_only": True, "torch_dtype": dtype}
     try:
         with quiet_libraries():
-            parts = _text_encoders(folder, dtype, transformers)
-            if kind == _SD:
+            parts = _text_encoders(folder, index, dtype, transformers)
+            if kind == SD:
                 parts |= {"safety_checker": None, "requires_safety_checker": False}
             else:
                 parts["add_watermarker"] = False
-                if dtype == torch.float16 and _json(folder / "vae" / "config.json").get("force_upcast", True):
+                if dtype == torch.float16 and read_json(folder / "vae" / "config.json").get("force_upcast", True):
                     # Loaded on its own, because a float16 one made float32 afterwards has lost its last digits.
                     as_stored = {**options, "torch_dtype": torch.float32}
                     parts["vae"] = diffusers.AutoencoderKL.from_pretrained(str(folder / "vae"), **as_stored)
@@ -148,17 +134,15 @@ def _load_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
     return _finished(folder, kind, pipeline)
 
 
-def _text_encoders(folder: Path, dtype: torch.dtype, transformers: Any) -> dict[str, Any]:
+def _text_encoders(folder: Path, index: dict[str, Any], dtype: torch.dtype, transformers: Any) -> dict[str, Any]:
     """The text encoders, loaded on their own: where weights are missing, transformers would fill in random ones and
     only log it."""
-    index, loaded = _json(folder / _INDEX), {}
+    loaded = {}
     option = "dtype" if int(transformers.__version__.split(".")[0]) >= _DTYPE_SINCE else "torch_dtype"
     for component in (TEXT, TEXT_2):
-        name = (index.get(component) or [None, None])[1]
+        name = class_named(index.get(component))
         if name is None:
             continue
-        if name not in ("CLIPTextModel", "CLIPTextModelWithProjection"):
-            raise ModelFileError(f"“{folder.name}” has a text encoder of kind {name}, which is not supported.")
         encoder, report = getattr(transformers, name).from_pretrained(
             str(folder / component), local_files_only=True, output_loading_info=True, **{option: dtype}
         )
@@ -179,11 +163,7 @@ def _finished(folder: Path, kind: str, pipeline: Any) -> LoadedModel:
         if isinstance(module, torch.nn.Module):
             if any(tensor.is_meta for tensor in module.parameters()):
                 raise ModelFileError(f"The model folder “{folder.name}” is incomplete: weights are missing.")
-            align(module)
-            module.requires_grad_(False)
-            module.eval()
-    family: LoadedFamily = "sdxl" if kind == _SDXL else "sd1"
-    if kind == _SD and unet.config.cross_attention_dim == _SD2_CONTEXT:
-        family = "sd2"
+            prepare(module)
+    text = pipeline.text_encoder.config.to_dict() if pipeline.text_encoder is not None else {}
     side = int(unet.config.sample_size) * 2 ** (len(vae.config.block_out_channels) - 1)
-    return LoadedModel(pipeline, folder.name, family, (side, side))
+    return LoadedModel(pipeline, folder.name, family_of(kind, unet.config, text), (side, side))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,16 +14,14 @@ from .building import Modules, assemble
 from .families import FAMILIES, Family, ModelConfig, published
 from .ldm_layout import PREFIXES, TEXT
 from .ldm_yaml import yaml_text
-from .random_weights import NoisePool, ldm_shapes, random_modules, sizes_bytes
+from .random_weights import NoisePool, ldm_shapes, random_modules
+from .safetensors_writer import DTYPE_NAMES, Progress, write_safetensors
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
 
 _log = logging.getLogger(__name__)
 Size = Literal["tiny", "real"]
-Progress = Callable[[int, int], None]
-_DTYPE_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-"""safetensors' names for the number types a checkpoint is made in."""
 
 
 def _config(kind: Family, size: Size) -> ModelConfig:
@@ -74,7 +70,7 @@ def make_checkpoint(
     config, suffix = _config(kind, size), path.suffix.lower()
     if suffix not in (".safetensors", ".ckpt"):
         raise BadInputError(f"A checkpoint must end in .safetensors or .ckpt, not “{path.suffix}”.")
-    if dtype not in _DTYPE_NAMES:
+    if dtype not in DTYPE_NAMES:
         raise BadInputError(f"A checkpoint can be made in float32, float16 or bfloat16, not in {dtype}.")
     shapes, pool = file_shapes(config), NoisePool(seed)
     with whole_file(path) as temporary:
@@ -90,20 +86,8 @@ def make_checkpoint(
 def _write_safetensors(
     path: Path, shapes: dict[str, tuple[int, ...]], pool: NoisePool, dtype: torch.dtype, progress: Progress
 ) -> None:
-    """The format by hand, because the library's writer wants every tensor in memory at once."""
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    start = 0
-    for name, size_bytes in sizes_bytes(shapes, dtype).items():
-        end = start + size_bytes
-        header[name] = {"dtype": _DTYPE_NAMES[dtype], "shape": list(shapes[name]), "data_offsets": [start, end]}
-        start = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for done, (name, shape) in enumerate(shapes.items(), 1):
-            file.write(pool.fill(name, shape, dtype).reshape(-1).view(torch.uint8).numpy().data)
-            progress(done, len(shapes))
+    forms = {name: (dtype, shape) for name, shape in shapes.items()}
+    write_safetensors(path, forms, lambda name: pool.fill(name, shapes[name], dtype), progress)
 
 
 def _write_pickle(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -86,9 +86,3 @@ def random_modules(config: ModelConfig, seed: int, dtype: torch.dtype) -> Module
     parts = to_diffusers(tensors, config)
     tensors.clear()
     return hold(modules, parts, dtypes, "the random model")
-
-
-def sizes_bytes(shapes: Mapping[str, Sequence[int]], dtype: torch.dtype) -> dict[str, int]:
-    """Bytes of each weight in ``dtype``."""
-    width = torch.empty((), dtype=dtype).element_size()
-    return {name: math.prod(shape) * width for name, shape in shapes.items()}

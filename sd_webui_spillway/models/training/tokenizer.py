@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ..clip_tokenizer import CLIP_PAD, write_vocabulary
+from ..clip_tokenizer import CLIP_PAD, tokenizer_in, words_of, write_tokenizer
 from ..pictures import caption, random_scene
 
 if TYPE_CHECKING:
@@ -40,12 +40,9 @@ def learn_merges(captions: Iterable[str], most: int) -> list[str]:
 
 def make_tokenizer(folder: Path, seed: int, merges: int) -> CLIPTokenizer:
     """Learns the tokenizer, writes CLIP's four files into ``folder`` and reads them back."""
-    from transformers import CLIPTokenizer
-
     folder.mkdir(parents=True, exist_ok=True)
-    write_vocabulary(folder, learn_merges(_spoken(seed), merges), CLIP_PAD)
-    tokenizer: CLIPTokenizer = CLIPTokenizer.from_pretrained(str(folder), local_files_only=True)
-    return tokenizer
+    write_tokenizer(folder, words_of(learn_merges(_spoken(seed), merges), CLIP_PAD))
+    return tokenizer_in(folder)
 
 
 def token_ids(tokenizer: Any, captions: list[str]) -> Any:

@@ -1,0 +1,252 @@
+"""The real AUTOMATIC1111 with a converted model and a LoRA in its form, against diffusers with the folder.
+
+Skipped unless ``SPILLWAY_A1111`` names a folder of the webui 1.10.1 that starts, and ``SPILLWAY_A1111_PYTHON`` its
+interpreter (by default ``venv`` inside it). It runs on the CPU with a data folder of its own; the webui's folder is
+left as it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+WEBUI = os.environ.get("SPILLWAY_A1111")
+PROMPT = "a red circle above a blue square"
+STEPS = 10
+"""999 / 9 is whole: only then do k-diffusion's and diffusers' timesteps coincide without interpolation."""
+START_SECONDS = 180
+
+pytestmark = pytest.mark.skipif(
+    not WEBUI, reason="needs a real AUTOMATIC1111: SPILLWAY_A1111=<its folder> and SPILLWAY_A1111_PYTHON=<its python>"
+)
+
+
+SIDE = 128
+
+
+class Host:
+    """The webui's process and its HTTP interface."""
+
+    def __init__(self, data: Path, checkpoint: Path) -> None:
+        webui = Path(WEBUI)
+        python = os.environ.get("SPILLWAY_A1111_PYTHON") or str(webui / "venv" / "bin" / "python")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{port}"
+        self.log = data / "webui.log"
+        command = [
+            python, "launch.py", "--skip-prepare-environment", "--skip-torch-cuda-test", "--skip-version-check",
+            "--use-cpu", "all", "--no-half", "--nowebui", "--server-name", "127.0.0.1", "--port", str(port),
+            "--data-dir", str(data), "--ckpt", str(checkpoint), "--no-download-sd-model", "--opt-sdp-attention",
+        ]  # fmt: skip
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environment.pop("PYTHONPATH", None)
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(command, cwd=webui, env=environment, stdout=log, stderr=subprocess.STDOUT)
+
+    def wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if self.answers():
+                return
+            time.sleep(1)
+        pytest.fail(f"the webui did not start:\n{self.words()}")
+
+    def answers(self) -> bool:
+        try:
+            self.ask("/sdapi/v1/options")
+        except (urllib.error.URLError, ConnectionError):
+            return False
+        return True
+
+    def ask(self, route: str, order: dict | None = None) -> dict:
+        data = json.dumps(order).encode() if order is not None else None
+        request = urllib.request.Request(self.address + route, data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.loads(answer.read())
+
+    def words(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:]
+
+    def picture(self, prompt: str, **changes) -> np.ndarray:
+        order = {
+            "prompt": prompt, "steps": STEPS, "sampler_name": "Euler", "scheduler": "Automatic", "seed": 5,
+            "width": SIDE, "height": SIDE, "cfg_scale": 7, **changes,
+        }  # fmt: skip
+        (image,) = self.ask("/sdapi/v1/txt2img", order)["images"]
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB")).astype(int)
+
+    def close(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def folder(diffusers, tmp_path_factory) -> Path:
+    """The small model that ships with the package; before there is one, another with random weights."""
+    import sd_webui_spillway
+    from tests.small_models import small_folder
+
+    shipped = Path(sd_webui_spillway.__file__).parent / "embedded_model"
+    if (shipped / "model_index.json").is_file():
+        return shipped
+    return small_folder(tmp_path_factory.mktemp("small") / "small")
+
+
+@pytest.fixture(scope="module")
+def data(folder, tmp_path_factory) -> Path:
+    """The host's data folder: the model, a LoRA for it, and the probe as an extension."""
+    from sd_webui_spillway.models import convert_folder
+    from sd_webui_spillway.models.folder_config import read_folder_config
+    from sd_webui_spillway.models.lora import write_lora
+    from tests.small_models import random_lora
+
+    made = tmp_path_factory.mktemp("a1111")
+    convert_folder(folder, made / "models" / "Stable-diffusion" / "small.safetensors")
+    config = read_folder_config(folder)
+    write_lora(made / "lora", made / "models" / "Lora" / "test.safetensors", random_lora(config, text=True), config)
+    script = made / "extensions" / "probe" / "scripts" / "probe.py"
+    script.parent.mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("a1111_probe.py"), script)
+    return made
+
+
+@pytest.fixture(scope="module")
+def host(data):
+    host = Host(data, data / "models" / "Stable-diffusion" / "small.safetensors")
+    try:
+        host.wait()
+        yield host
+    finally:
+        host.close()
+
+
+@pytest.fixture(scope="module")
+def inputs(folder, data) -> dict[str, torch.Tensor]:
+    from sd_webui_spillway.models.folder_config import read_folder_config
+
+    generator = torch.Generator().manual_seed(1)
+    config = read_folder_config(folder)
+    made = {
+        "sample": torch.randn(2, 4, 16, 16, generator=generator),
+        "timestep": torch.tensor([1, 500]),
+        "context": torch.randn(2, 77, config.unet["cross_attention_dim"], generator=generator),
+        "latents": torch.randn(1, 4, 16, 16, generator=generator),
+        "picture": torch.rand(1, 3, 64, 64, generator=generator) * 2 - 1,
+    }
+    save_file(made, data / "inputs.safetensors")
+    return made
+
+
+def probed(host: Host, data: Path, name: str) -> dict[str, torch.Tensor]:
+    outputs = data / f"{name}.safetensors"  # each its own file, for what was read of one stays mapped to it
+    host.ask("/probe", {"inputs": str(data / "inputs.safetensors"), "outputs": str(outputs), "prompt": PROMPT})
+    return load_file(outputs)
+
+
+def ours(pipeline, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    with torch.no_grad():
+        ids = pipeline.tokenizer(PROMPT, padding="max_length", max_length=77, return_tensors="pt").input_ids
+        return {
+            "unet": pipeline.unet(inputs["sample"], inputs["timestep"], inputs["context"]).sample,
+            "decoded": pipeline.vae.decode(inputs["latents"]).sample,
+            "encoded": pipeline.vae.encode(inputs["picture"]).latent_dist.mode(),
+            "text": pipeline.text_encoder(ids)[0],
+        }
+
+
+def drawn(pipeline, diffusers) -> np.ndarray:
+    """As A1111's Euler draws: its timesteps, and its way from a number to a byte."""
+    config = {**pipeline.scheduler.config, "timestep_spacing": "linspace", "steps_offset": 0}
+    pipeline.scheduler = diffusers.EulerDiscreteScheduler.from_config(config)
+    pipeline.set_progress_bar_config(disable=True)
+    image = pipeline(
+        PROMPT, negative_prompt="", num_inference_steps=STEPS, width=SIDE, height=SIDE, guidance_scale=7.0,
+        generator=torch.Generator().manual_seed(5), output_type="np",
+    ).images[0]  # fmt: skip
+    return (image * 255).astype(np.uint8).astype(int)
+
+
+def check(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], record_property) -> None:
+    for name, tensor in wanted.items():
+        assert found[name].shape == tensor.shape, name
+        difference = float((found[name] - tensor).abs().max())
+        record_property(f"{name}: max abs difference", difference)
+        assert difference < 1e-4 * float(tensor.abs().max()), (name, difference)
+
+
+def test_every_network_computes_what_diffusers_computes(host, folder, data, inputs, record_property):
+    from sd_webui_spillway.models import load_model
+
+    host.picture(PROMPT)  # loads the model
+    words = host.log.read_text()
+    assert "small.yaml" in words
+    assert "Traceback" not in words
+    check(probed(host, data, "plain"), ours(load_model(folder, data).pipeline, inputs), record_property)
+
+
+def test_a_picture_is_diffusers_own(host, folder, data, diffusers, record_property):
+    from sd_webui_spillway.models import load_model
+
+    theirs = host.picture(PROMPT)
+    wanted = drawn(load_model(folder, data).pipeline, diffusers)
+    difference = np.abs(theirs - wanted)
+    record_property("picture: max and mean difference of 255", (int(difference.max()), float(difference.mean())))
+    assert wanted.std() > 5
+    assert difference.mean() < 0.5
+    assert np.percentile(difference, 99) <= 2
+
+
+def test_a_lora_is_added_to_the_weights(host, folder, data, inputs, diffusers, record_property):
+    from sd_webui_spillway.models import LoraChoice, load_model
+    from sd_webui_spillway.models.folder_config import read_folder_config
+    from sd_webui_spillway.models.lora import LoraTargets, read_lora
+
+    plain = host.picture(PROMPT)
+    before = probed(host, data, "before")
+    with_lora = host.picture(f"{PROMPT} <lora:test:1>")
+    after = probed(host, data, "after")
+    assert np.abs(with_lora - plain).mean() > 1
+
+    targets = LoraTargets.of(read_folder_config(folder))
+    layers = read_lora(data / "models" / "Lora" / "test.safetensors", targets)
+    by_host = {name.removeprefix("weight.").removesuffix(".weight").replace(".", "_"): name for name in before}
+    worst, changed = 0.0, 0
+    for name, layer in layers.items():
+        if name.startswith("unet."):
+            held = by_host[targets.a1111[name].replace("lora_unet", "diffusion_model")]
+            update = (layer.up.flatten(1) @ layer.down.flatten(1)).reshape(before[held].shape)
+            worst = max(worst, float((after[held] - before[held] - update).abs().max()))
+            changed += 1
+    record_property("weights with the LoRA: max abs difference", worst)
+    assert worst < 1e-5
+    moved = {name for name in before if name.startswith("weight.") and not torch.equal(before[name], after[name])}
+    assert len(moved) == changed
+
+    pipeline = load_model(folder, data, loras=[LoraChoice(data / "lora")]).pipeline
+    check(after, ours(pipeline, inputs), record_property)
+    wanted = drawn(pipeline, diffusers)
+    difference = np.abs(with_lora - wanted)
+    record_property("picture with the LoRA: max and mean difference", (int(difference.max()), float(difference.mean())))
+    assert difference.mean() < 0.5
+    assert np.array_equal(host.picture(PROMPT), plain)
