@@ -14,6 +14,7 @@ from .latents import LatentBank
 from .loop import Clock, Report, Stage, half_precision
 from .recipe import DenoiserRecipe, LoraRecipe
 
+NAME = "striped"
 TARGETS = ("to_q", "to_k", "to_v", "to_out.0", "proj", "ff.net.2", "conv1", "conv2")
 """The UNet's layers that get added weights: attention, feed-forward, and the resnets' convolutions, since stripes are
 finer than what attention sees."""
@@ -42,7 +43,7 @@ class LoraTraining:
         unet: Any = self.model.unet
         self.model.requires_grad_(False)
         unet.add_adapter(
-            LoraConfig(r=self.recipe.rank, lora_alpha=self.recipe.rank, target_modules=list(TARGETS)), "striped"
+            LoraConfig(r=self.recipe.rank, lora_alpha=self.recipe.rank, target_modules=list(TARGETS)), NAME
         )
         added = [parameter for parameter in unet.parameters() if parameter.requires_grad]
         loss = NoiseLoss(signal_shares(self.device), self.scaling_factor, self.denoiser.signal_to_noise_limit)
@@ -54,10 +55,10 @@ class LoraTraining:
 
         try:
             stage = Stage(
-                "striped", self.recipe.steps, self.recipe.peak_learning_rate, unet, added, loss_of, state_file, self.seed
+                NAME, self.recipe.steps, self.recipe.peak_learning_rate, unet, added, loss_of, state_file, self.seed
             )  # fmt: skip
             stage.run(self.device, report, clock)
-            state = get_peft_model_state_dict(unet, adapter_name="striped")
+            state = get_peft_model_state_dict(unet, adapter_name=NAME)
             return {name: tensor.detach().cpu() for name, tensor in state.items()}
         finally:
-            unet.delete_adapters("striped")
+            unet.delete_adapters(NAME)

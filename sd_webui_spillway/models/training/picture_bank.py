@@ -8,6 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from random import Random
+from typing import Any
+
+import torch
 
 from ..pictures import Packed, caption, is_held_out, layers_of, pack, random_scene
 
@@ -44,7 +47,8 @@ class Order:
         return 5 if self.side_pixels >= 128 else 3
 
 
-def _shard(order: Order, index: int) -> tuple[Packed, list[tuple[str, ...]]]:
+def _shard(order: Order, index: int) -> tuple[list[Any], list[tuple[str, ...]]]:
+    """Arrays, because tensors would travel between processes through one shared file each."""
     random = Random(f"{order.seed}/{order.side_pixels}/{order.striped}/{index}")  # noqa: S311 - pictures, not secrets
     drawings, captions = [], []
     while len(drawings) < min(_SHARD, order.count - index * _SHARD):
@@ -52,7 +56,8 @@ def _shard(order: Order, index: int) -> tuple[Packed, list[tuple[str, ...]]]:
         if order.every_combination or not is_held_out(scene):
             drawings.append(layers_of(scene, random, order.side_pixels))
             captions.append(tuple(caption(scene, random) for _ in range(CAPTIONS_EACH)))
-    return pack(drawings), captions
+    packed = pack(drawings)
+    return [packed.grounds.numpy(), packed.numbers.numpy(), packed.values.numpy()], captions
 
 
 def draw_bank(order: Order, advance: Advance | None = None) -> Bank:
@@ -68,4 +73,5 @@ def draw_bank(order: Order, advance: Advance | None = None) -> Bank:
                 parts.append(part)
                 if advance is not None:
                     advance(min(done * _SHARD, order.count), order.count)
-    return Bank(Packed.joined([part for part, _ in parts]), [words for _, captions in parts for words in captions])
+    drawings = Packed.joined([Packed(*map(torch.from_numpy, arrays)) for arrays, _ in parts])
+    return Bank(drawings, [words for _, captions in parts for words in captions])

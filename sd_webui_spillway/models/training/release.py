@@ -1,0 +1,41 @@
+"""The finished run as files: a diffusers folder in float16, the LoRA in both formats, the classifier."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from ..atomic import replaced_folder
+from ..building import Modules, assemble, quiet_libraries
+from ..clip_tokenizer import read_words
+from ..families import ModelConfig
+from ..ldm_layout import TEXT
+from ..lora import write_lora
+from ..readable_folder import make_readable_by_all
+from .lora_training import NAME as LORA_NAME
+from .store import Store
+
+RELEASE = "release"
+MODEL, LORAS, CLASSIFIER_FILE = "model", "loras", "classifier.safetensors"
+
+
+def release(store: Store, config: ModelConfig, modules: Modules) -> Path:
+    """Writes ``release`` inside the run's folder: ``model``, ``loras`` and the classifier, and returns it."""
+
+    def write(folder: Path) -> None:
+        halves = Modules(
+            modules.unet.to("cpu", torch.float16), modules.vae.to("cpu", torch.float16),
+            tuple(encoder.to("cpu", torch.float16) for encoder in modules.text_encoders),
+        )  # fmt: skip
+        tokenizer_folder = store.folder / "tokenizer"
+        pipeline = assemble(config, halves, store.folder, tokenizer_folder)
+        with quiet_libraries():
+            pipeline.save_pretrained(str(folder / MODEL))
+        make_readable_by_all(folder / MODEL, halves.states()[TEXT], read_words(tokenizer_folder))
+        added = {name: tensor.half() for name, tensor in store.load(LORA_NAME).items()}
+        write_lora(folder / LORAS / LORA_NAME, folder / LORAS / f"{LORA_NAME}.safetensors", added, config)
+        shutil.copyfile(store.folder / CLASSIFIER_FILE, folder / CLASSIFIER_FILE)
+
+    return replaced_folder(store.folder / RELEASE, write)
