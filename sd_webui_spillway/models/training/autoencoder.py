@@ -14,7 +14,7 @@ from ..pictures import Packed, paint
 from .loop import Clock, Report, Stage, averaged, half_precision
 from .recipe import AutoencoderRecipe
 
-_PAINTED_AT_ONCE = 256
+PAINTED_AT_ONCE = 1024
 _SIDES = (256, 64)
 _CROP = 128
 
@@ -22,8 +22,8 @@ _CROP = 128
 def painted(drawings: Packed, side_pixels: int, device: torch.device) -> Tensor:
     """Pictures [n, 3, side, side] as bytes on the device."""
     parts = []
-    for start in range(0, len(drawings), _PAINTED_AT_ONCE):
-        part = drawings.of(slice(start, start + _PAINTED_AT_ONCE)).to(device)
+    for start in range(0, len(drawings), PAINTED_AT_ONCE):
+        part = drawings.of(slice(start, start + PAINTED_AT_ONCE)).to(device)
         parts.append((paint(part, side_pixels, side_pixels) * 255).round().to(torch.uint8))
     return torch.cat(parts)
 

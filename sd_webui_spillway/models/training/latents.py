@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .autoencoder import as_input, painted
+from .autoencoder import PAINTED_AT_ONCE, as_input, painted
 from .loop import half_precision
 from .picture_bank import CAPTIONS_EACH, Bank
 from .tokenizer import token_ids
 
-_ENCODED_AT_ONCE = 128
+_ENCODED_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,12 @@ class LatentBank:
 def encode(vae: Any, bank: Bank, tokenizer: Any, side_pixels: int, device: torch.device, advance: Any) -> LatentBank:
     """Paints and encodes a bank. ``advance(done, total)`` is called as it goes."""
     latents = []
-    for start in range(0, len(bank.drawings), _ENCODED_AT_ONCE):
-        pictures = painted(bank.drawings.of(slice(start, start + _ENCODED_AT_ONCE)), side_pixels, device)
-        with half_precision(device):
-            latents.append(vae.encode(as_input(pictures)).latent_dist.mean.half())
-        advance(min(start + _ENCODED_AT_ONCE, len(bank.drawings)), len(bank.drawings))
+    for start in range(0, len(bank.drawings), PAINTED_AT_ONCE):
+        pictures = painted(bank.drawings.of(slice(start, start + PAINTED_AT_ONCE)), side_pixels, device)
+        for some in pictures.split(_ENCODED_AT_ONCE):
+            with half_precision(device):
+                latents.append(vae.encode(as_input(some)).latent_dist.mean.half())
+        advance(min(start + PAINTED_AT_ONCE, len(bank.drawings)), len(bank.drawings))
     words = [text for texts in bank.captions for text in texts]
     tokens = token_ids(tokenizer, words).reshape(len(bank.captions), CAPTIONS_EACH, -1)
     return LatentBank(torch.cat(latents), tokens.to(device))

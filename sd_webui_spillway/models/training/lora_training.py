@@ -61,4 +61,4 @@ class LoraTraining:
             state = get_peft_model_state_dict(unet, adapter_name=NAME)
             return {name: tensor.detach().cpu() for name, tensor in state.items()}
         finally:
-            unet.delete_adapters(NAME)
+            unet.unload_lora()
