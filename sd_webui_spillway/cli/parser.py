@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from .. import __version__
-from . import commands, run_job
+from . import commands, model_commands, run_job
 
 DEFAULT_PORT = 7870
 
@@ -65,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     log.add_argument("--yes", action="store_true", help="with --clear: do not ask")
     log.set_defaults(run=commands.log)
 
-    model = words.add_parser("model", help="make checkpoints with random weights, for rehearsing and testing")
+    model = words.add_parser("model", help="make checkpoints with random weights, measure what a model draws")
     actions = model.add_subparsers(required=True, metavar="ACTION")
     make = actions.add_parser("make", help="write a checkpoint in the original layout")
     make.add_argument("path", type=Path, help="a .safetensors or .ckpt file to write")
@@ -74,7 +74,24 @@ def build_parser() -> argparse.ArgumentParser:
     make.add_argument("--precision", choices=("fp32", "fp16"), default="fp16")
     make.add_argument("--seed", type=int, default=0)
     make.set_defaults(run=commands.make_model)
+    _add_measure(actions.add_parser("measure", help="count how often pictures are as their captions say"))
     return parser
+
+
+def _add_measure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", type=Path, help="a diffusers folder or a checkpoint (default: the embedded one)")
+    parser.add_argument("--captions", type=int, default=200, help="how many, none of them trained on")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of captions")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--guidance-scale", type=float, default=7.0)
+    parser.add_argument("--sampler", default="default")
+    parser.add_argument("--size", type=int, help="width and height in pixels (default: the model's own)")
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--precision", choices=("fp16", "bf16", "fp32"), default="fp32")
+    parser.add_argument("--device", default="auto", help="cuda or cpu (default: auto, the GPU where there is one)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and every failure to this file")
+    parser.add_argument("--sheet", type=Path, metavar="FOLDER", help="write right.png and wrong.png here, to look at")
+    parser.set_defaults(run=model_commands.measure_model)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
