@@ -172,7 +172,7 @@ def noisy_outcomes(count):
 
 
 def test_sheets_are_small_and_apart(tmp_path):
-    right, wrong = write_sheets(noisy_outcomes(100), tmp_path / "sheets")
+    right, wrong = write_sheets(noisy_outcomes(50), tmp_path / "sheets", most=24)
     assert (right.name, wrong.name) == ("right.png", "wrong.png")
     for path in (right, wrong):
         assert path.stat().st_size <= 500_000
