@@ -33,12 +33,12 @@ def write_sheets(outcomes: Sequence[Outcome], folder: Path, most: int = 40) -> l
         StorageError: the folder cannot be written.
     """
     written = []
-    for name, kept, words in ((RIGHT, True, "that are as their caption says"), (WRONG, False, "that are not")):
+    for name, kept, words in ((RIGHT, True, "As their captions say"), (WRONG, False, "Not as their captions say")):
         fitting = [one for one in outcomes if one.verdict.everything is kept]
         if not fitting:
             continue
         shown = [fitting[index * len(fitting) // most] for index in range(most)] if len(fitting) > most else fitting
-        title = f"{len(shown)} of {len(fitting)} pictures {words}, of {len(outcomes)} drawn"
+        title = f"{words}: {len(fitting)} of {len(outcomes)} pictures ({len(shown)} shown)"
         content = _png(contact_sheet(shown, title))
         with whole_file(folder / name) as path:
             path.write_bytes(content)
