@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from .. import __version__
-from . import commands, model_files, run_job
+from . import commands, run_job
+from .model_parser import add_model_commands
 
 DEFAULT_PORT = 7870
 
@@ -65,23 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     log.add_argument("--yes", action="store_true", help="with --clear: do not ask")
     log.set_defaults(run=commands.log)
 
-    model = words.add_parser("model", help="convert a model for AUTOMATIC1111; make one with random weights")
-    actions = model.add_subparsers(required=True, metavar="ACTION")
-    make = actions.add_parser("make", help="write a checkpoint in the original layout")
-    make.add_argument("path", type=Path, help="a .safetensors or .ckpt file to write")
-    make.add_argument("--kind", choices=("sd1", "sd2", "sdxl"), default="sd1")
-    make.add_argument("--size", choices=("tiny", "real"), default="tiny")
-    make.add_argument("--precision", choices=("fp32", "fp16"), default="fp16")
-    make.add_argument("--seed", type=int, default=0)
-    make.set_defaults(run=model_files.make)
-    convert = actions.add_parser(
-        "convert", help="write a diffusers folder as one file in the original layout, with the .yaml for AUTOMATIC1111"
-    )
-    convert.add_argument("source", type=Path, help="a model folder in diffusers' layout")
-    convert.add_argument("target", type=Path, help="a .safetensors file to write")
-    convert.add_argument("--precision", choices=("fp32", "fp16", "bf16"), help="default: that of the folder's weights")
-    convert.add_argument("--force", action="store_true", help="replace files that are there already")
-    convert.set_defaults(run=model_files.convert)
+    add_model_commands(words)
     return parser
 
 

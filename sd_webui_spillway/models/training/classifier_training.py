@@ -14,11 +14,10 @@ from torch.nn import functional
 from ..pictures import layers_of, render
 from .classifier import Classifier
 from .classifier_pictures import MOST_THINGS, Pool, Vocabulary, draw_pool, mixture, seen_in, softened, things_scene
-from .judging import judge
+from .judging import QUALITIES, judge
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, and how much of it, of how much, is done."""
-QUALITIES = ("colour", "shape", "count", "binding", "texture", "relation", "place", "everything")
 _CHECK_BATCH = 100
 
 

@@ -9,6 +9,9 @@ from ..pictures import Group, Pair, Thing
 from ..pictures import vocabulary as words
 from .classifier import SeenThing
 
+QUALITIES = ("colour", "shape", "count", "binding", "texture", "relation", "place", "everything")
+"""The names of a verdict's parts."""
+
 
 @dataclass(frozen=True)
 class Verdict:

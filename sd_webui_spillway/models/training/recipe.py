@@ -93,12 +93,12 @@ class Recipe:
 FULL = Recipe(
     name="full", seed=20_261_130, merges=400, unet_widths=(64, 128), unet_depths=(0, 1), vae_widths=(96, 96, 96, 96),
     vae_layers=0, text_width=64, text_layers=3, text_inner=96, side_pixels=256,
-    autoencoder=AutoencoderRecipe(pictures=24_000, steps=4_800, batch=64),
+    autoencoder=AutoencoderRecipe(pictures=24_000, steps=2_600, batch=64, peak_learning_rate=1e-3),
     denoiser=DenoiserRecipe(
-        pictures={256: 160_000, 128: 40_000, 64: 40_000}, shares={256: 0.75, 128: 0.17, 64: 0.08}, steps=12_000,
-        batch=512,
+        pictures={256: 100_000, 128: 20_000, 64: 12_000}, shares={256: 0.82, 128: 0.12, 64: 0.06}, steps=2_780,
+        batch=256,
     ),
-    lora=LoraRecipe(pictures=8_000, steps=700, batch=256),
+    lora=LoraRecipe(pictures=600, steps=160, batch=24),
     classifier=ClassifierPlan(),
 )  # fmt: skip
 """The model in the repository, 6 million weights. The VAE is of one width, because the original layout's norms have 32
