@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -50,14 +51,14 @@ def small_folder(folder: Path, *, dtype: torch.dtype = torch.float32, seed: int 
 
 
 def random_lora(config: ModelConfig, *, rank: int = 4, text: bool = False, seed: int = 9) -> dict[str, torch.Tensor]:
-    """peft's state dict of a LoRA on every attention projection and the convolutions around them."""
+    """peft's state dict of a LoRA on every layer of the transformers and the convolutions around and between them."""
     generator = torch.Generator().manual_seed(seed)
     state = {}
     for name, shape in LoraTargets.of(config).weights.items():
-        attended = re.search(r"attn[12]\.to_|proj_in|proj_out", name) if name.startswith("unet.") else text
+        attended = re.search(r"attn[12]\.to_|proj|ff\.net|\.conv[12]$", name) if name.startswith("unet.") else text
         if attended:
             inputs = (rank, *shape[1:])
             outputs = (shape[0], rank, *(1 for _ in shape[2:]))
-            state[f"{name}.lora_A.weight"] = torch.randn(inputs, generator=generator) / inputs[1] ** 0.5
+            state[f"{name}.lora_A.weight"] = torch.randn(inputs, generator=generator) / math.prod(inputs[1:]) ** 0.5
             state[f"{name}.lora_B.weight"] = torch.randn(outputs, generator=generator) / rank
     return state
