@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import torch
 
 from sd_webui_spillway.models.building import assemble, quiet_libraries
-from sd_webui_spillway.models.clip_tokenizer import Words, _byte_letters, write_tokenizer
+from sd_webui_spillway.models.clip_tokenizer import CLIP_PAD, Words, words_of, write_tokenizer
 from sd_webui_spillway.models.families import ModelConfig, text_config, unet_config, vae_config
 from sd_webui_spillway.models.lora import LoraTargets
 from sd_webui_spillway.models.random_weights import random_modules
 
-START, END = "<|startoftext|>", "<|endoftext|>"
-TAUGHT = ("red", "blue", "green", "circle", "square", "above", "below", "left", "a")
+TAUGHT = ("red", "blue", "green", "circle", "square", "above", "below", "left")
 
 
 def small_words() -> Words:
     """Bytes, and the words that joining their letters one after another makes."""
-    letters = _byte_letters()
-    vocabulary = [*letters, *(f"{letter}</w>" for letter in letters)]
     merges: list[str] = []
     for word in TAUGHT:
         parts = [*word[:-1], f"{word[-1]}</w>"]
         while len(parts) > 1:
-            merge = f"{parts[0]} {parts[1]}"
-            if merge not in merges:
-                merges.append(merge)
-                vocabulary.append(parts[0] + parts[1])
+            merges.append(f"{parts[0]} {parts[1]}")
             parts[:2] = [parts[0] + parts[1]]
-    numbers = {word: number for number, word in enumerate([*vocabulary, START, END])}
-    return Words(numbers, merges, {"bos_token": START, "eos_token": END, "unk_token": END, "pad_token": END})
+    return words_of(list(dict.fromkeys(merges)), CLIP_PAD)
 
 
 def small_config(*, prediction: str = "epsilon", vae_layers: int = 1, heads: int = 8) -> ModelConfig:
     words = len(small_words().vocabulary)
     text = text_config(width=96, layers=2, inner=192, act="quick_gelu", vocabulary=words)
-    text |= {"num_attention_heads": 4, "bos_token_id": words - 2, "eos_token_id": words - 1}
+    text["num_attention_heads"] = 4
     unet = unet_config(
         "sd1", widths=(64, 128), layers=1, depths=(0, 1), mid_depth=1, context=96, linear=False, sample_size=16,
         heads=[heads, heads],
@@ -57,14 +51,14 @@ def small_folder(folder: Path, *, dtype: torch.dtype = torch.float32, seed: int 
 
 
 def random_lora(config: ModelConfig, *, rank: int = 4, text: bool = False, seed: int = 9) -> dict[str, torch.Tensor]:
-    """peft's state dict of a LoRA on every attention projection and the convolutions around them."""
+    """peft's state dict of a LoRA on every layer of the transformers and the convolutions around and between them."""
     generator = torch.Generator().manual_seed(seed)
     state = {}
     for name, shape in LoraTargets.of(config).weights.items():
-        attended = re.search(r"attn[12]\.to_|proj_in|proj_out", name) if name.startswith("unet.") else text
+        attended = re.search(r"attn[12]\.to_|proj|ff\.net|\.conv[12]$", name) if name.startswith("unet.") else text
         if attended:
             inputs = (rank, *shape[1:])
             outputs = (shape[0], rank, *(1 for _ in shape[2:]))
-            state[f"{name}.lora_A.weight"] = torch.randn(inputs, generator=generator) / inputs[1] ** 0.5
+            state[f"{name}.lora_A.weight"] = torch.randn(inputs, generator=generator) / math.prod(inputs[1:]) ** 0.5
             state[f"{name}.lora_B.weight"] = torch.randn(outputs, generator=generator) / rank
     return state

@@ -7,11 +7,12 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from sd_webui_spillway.errors import BadInputError, ModelFileError, StorageError
-from sd_webui_spillway.models import convert_folder, converter, load_model, read_checkpoint
+from sd_webui_spillway.models import clip_tokenizer, convert_folder, converter, load_model, read_checkpoint
 from sd_webui_spillway.models.building import quiet_libraries
-from sd_webui_spillway.models.families import FAMILIES
+from sd_webui_spillway.models.families import FAMILIES, published
 from sd_webui_spillway.models.folder_config import read_folder_config
 from sd_webui_spillway.models.maker import build_pipeline
 from tests.small_models import small_config, small_folder, small_words
@@ -90,6 +91,48 @@ def test_the_number_type_is_the_sources_or_the_one_asked_for(tmp_path, cache):
     kinds = [{tensor.dtype for tensor in read_checkpoint(path).tensors.values()} for path in (as_it_is, asked)]
     assert kinds == [{torch.float16}, {torch.bfloat16}]
     same_weights(load_model(as_it_is, cache).pipeline, load_model(source, cache).pipeline)
+
+
+def as_diffusers_once_wrote(folder):
+    """Pickles, the VAE's attention by its old names, and the UNet in two files."""
+    for part, stem in (("vae", "diffusion_pytorch_model"), ("text_encoder", "model")):
+        file = folder / part / f"{stem}.safetensors"
+        old = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "proj_attn"} if part == "vae" else {}
+        state = {}
+        for name, tensor in load_file(file).items():
+            for new, before in old.items():
+                name = name.replace(f"mid_block.attentions.0.{new}.", f"mid_block.attentions.0.{before}.")
+            state[name] = tensor.clone()
+        torch.save(state, folder / part / f"{'pytorch_model' if part != 'vae' else stem}.bin")
+        file.unlink()
+    file = folder / "unet" / "diffusion_pytorch_model.safetensors"
+    state = {name: tensor.clone() for name, tensor in load_file(file).items()}
+    file.unlink()
+    names = sorted(state)
+    shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for shard, inside in shards.items():
+        save_file({name: state[name] for name in inside}, folder / "unet" / shard)
+    index = {"weight_map": {name: shard for shard, inside in shards.items() for name in inside}}
+    (folder / "unet" / "diffusion_pytorch_model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def test_older_and_divided_folders(copy, folder, tmp_path):
+    as_diffusers_once_wrote(copy)
+    one = read_checkpoint(convert_folder(copy, tmp_path / "a.safetensors").checkpoint).tensors
+    other = read_checkpoint(convert_folder(folder, tmp_path / "b.safetensors").checkpoint).tensors
+    assert one.keys() == other.keys()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_published_words_and_sizes_need_no_folder(tmp_path):
+    config = published("sd1", "real")
+    (tmp_path / "tokenizer").mkdir()
+    clip_tokenizer.write_tokenizer(tmp_path / "tokenizer", clip_tokenizer.CLIP_PAD)
+    assert converter._own_words(tmp_path, config) is None
+    assert converter._own_words(tmp_path, published("sd1", "tiny")) is not None
+    merges = clip_tokenizer.read_words(tmp_path / "tokenizer").merges
+    clip_tokenizer.write_vocabulary(tmp_path / "tokenizer", merges[::-1], clip_tokenizer.CLIP_PAD)
+    assert converter._own_words(tmp_path, config) is not None
 
 
 def test_moved_with_its_folder_it_keeps_its_words(folder, tmp_path, cache):

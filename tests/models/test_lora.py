@@ -81,7 +81,7 @@ def test_a1111s_names(lora, folder):
     names = {name.split(".")[0] for name in load_file(lora / "a1111.safetensors")}
     assert "lora_unet_input_blocks_3_1_transformer_blocks_0_attn1_to_q" in names
     assert "lora_unet_middle_block_1_transformer_blocks_0_attn2_to_out_0" in names
-    assert "lora_unet_output_blocks_0_1_proj_in" in names
+    assert {"lora_unet_output_blocks_0_1_proj_in", "lora_unet_input_blocks_1_0_in_layers_2"} <= names
     assert all(name.startswith(("lora_unet_", "lora_te_text_model_encoder_layers_")) for name in names)
 
 
