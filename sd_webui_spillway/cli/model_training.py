@@ -35,8 +35,9 @@ class _Shown:
 
     def step(self, done: int, loss: float | None) -> None:
         if self._task is not None:
-            words = {} if loss is None else {"loss": f"loss {loss:.4f}"}
-            self._progress.update(self._task, completed=done, **words)
+            self._progress.update(self._task, completed=done)
+            if loss is not None:
+                self._progress.update(self._task, loss=f"loss {loss:.4f}")
 
 
 def train(options: argparse.Namespace) -> int:

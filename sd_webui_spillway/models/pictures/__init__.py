@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from .captions import caption, is_held_out
-from .layers import layers_of
+from .layers import Drawing, layers_of
 from .renderer import Packed, pack, paint, render
 from .scenes import Group, Landscape, Pair, Scene, Thing, random_scene
 
 __all__ = [
-    "Group", "Landscape", "Pair", "Scene", "Thing",
+    "Drawing", "Group", "Landscape", "Pair", "Scene", "Thing",
     "Packed", "caption", "is_held_out", "layers_of", "pack", "paint", "random_scene", "render",
 ]  # fmt: skip

@@ -48,7 +48,8 @@ def loss(vae: Any, pictures: Tensor, recipe: AutoencoderRecipe, generator: torch
     (right, lower), (true_right, true_lower) = edges(rebuilt), edges(pictures)
     sharp = functional.l1_loss(right, true_right) + functional.l1_loss(lower, true_lower)
     divergence = 0.5 * (moments.mean.float() ** 2 + moments.var.float() - 1 - moments.logvar.float()).mean()
-    return absolute + sharp + recipe.divergence_weight * divergence
+    total: Tensor = absolute + sharp + recipe.divergence_weight * divergence
+    return total
 
 
 @dataclass

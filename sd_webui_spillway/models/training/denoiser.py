@@ -92,10 +92,11 @@ class DenoiserTraining:
                 return loss(compiled if side == main_side else self.model, latents, tokens, generator)
 
         average = averaged(self.model)
+        result: Any = average.module
         stage = Stage(
             "denoiser", recipe.steps, recipe.peak_learning_rate, self.model, list(self.model.parameters()), loss_of,
-            state_file, self.seed, average, lambda done: sample(average.module, done),
+            state_file, self.seed, average, lambda done: sample(result, done),
         )  # fmt: skip
         stage.run(device, report, clock)
-        result: Denoiser = average.module
-        return result
+        trained: Denoiser = result
+        return trained

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..pictures import Packed, caption, is_held_out, layers_of, pack, random_scene
+from ..pictures import Drawing, Packed, caption, is_held_out, layers_of, pack, random_scene
 
 _SHARD = 2_000
 CAPTIONS_EACH = 2
@@ -50,7 +50,8 @@ class Order:
 def _shard(order: Order, index: int) -> tuple[list[Any], list[tuple[str, ...]]]:
     """Arrays, because tensors would travel between processes through one shared file each."""
     random = Random(f"{order.seed}/{order.side_pixels}/{order.striped}/{index}")  # noqa: S311 - pictures, not secrets
-    drawings, captions = [], []
+    drawings: list[Drawing] = []
+    captions: list[tuple[str, ...]] = []
     while len(drawings) < min(_SHARD, order.count - index * _SHARD):
         scene = random_scene(random, order.max_count, striped=order.striped)
         if order.every_combination or not is_held_out(scene):

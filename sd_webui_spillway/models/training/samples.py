@@ -41,8 +41,8 @@ def draw(model: Denoiser, vae: Any, tokenizer: Any, scaling_factor: float, side_
     scheduler = _scheduler()
     scheduler.set_timesteps(_STEPS, device=device)
     tokens = token_ids(tokenizer, [""] * len(captions) + list(captions)).long().to(device)
-    noise = torch.randn((len(captions), 4, side_pixels // 8, side_pixels // 8), generator=torch.Generator().manual_seed(0))
-    latents = noise.to(device)
+    shape = (len(captions), 4, side_pixels // 8, side_pixels // 8)
+    latents = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device)
     with half_precision(device):
         for timestep in scheduler.timesteps:
             times = timestep.expand(len(tokens))
