@@ -127,11 +127,12 @@ def test_older_and_divided_folders(copy, folder, tmp_path):
 def test_published_words_and_sizes_need_no_folder(tmp_path):
     config = published("sd1", "real")
     (tmp_path / "tokenizer").mkdir()
-    clip_tokenizer.write_tokenizer(tmp_path / "tokenizer", clip_tokenizer.CLIP_PAD)
+    words = clip_tokenizer.published_words(clip_tokenizer.CLIP_PAD)
+    clip_tokenizer.write_tokenizer(tmp_path / "tokenizer", words)
     assert converter._own_words(tmp_path, config) is None
     assert converter._own_words(tmp_path, published("sd1", "tiny")) is not None
-    merges = clip_tokenizer.read_words(tmp_path / "tokenizer").merges
-    clip_tokenizer.write_vocabulary(tmp_path / "tokenizer", merges[::-1], clip_tokenizer.CLIP_PAD)
+    other = clip_tokenizer.words_of(words.merges[::-1], clip_tokenizer.CLIP_PAD)
+    clip_tokenizer.write_tokenizer(tmp_path / "tokenizer", other)
     assert converter._own_words(tmp_path, config) is not None
 
 
