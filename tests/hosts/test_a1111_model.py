@@ -107,9 +107,9 @@ def folder(diffusers, tmp_path_factory) -> Path:
     import sd_webui_spillway
     from tests.small_models import small_folder
 
-    shipped = Path(sd_webui_spillway.__file__).parent / "embedded_model"
-    if (shipped / "model_index.json").is_file():
-        return shipped
+    shipped = (Path(sd_webui_spillway.__file__).parent / "embedded_model").rglob("model_index.json")
+    for index in shipped:
+        return index.parent
     return small_folder(tmp_path_factory.mktemp("small") / "small")
 
 
