@@ -25,7 +25,8 @@ def measure_model(options: argparse.Namespace) -> int:
     from ..hosts.samplers import SAMPLER_NAMES, make_scheduler
     from ..hosts.standalone import PRECISIONS, cache_folder
     from ..models import load_model
-    from ..models.training.classifier import CLASSIFIER_FILE, Classifier
+    from ..models.embedded import CLASSIFIER_FILE
+    from ..models.training.classifier import Classifier
     from ..models.training.measure import MeasureSettings, held_out_scenes, measure
     from ..models.training.sheet import write_sheets
 

@@ -50,7 +50,7 @@ def load_model(
 ) -> LoadedModel:
     """The model at ``path``: a single file in the original layout, or a diffusers folder; ``None`` is the embedded one.
 
-    ``cache`` takes the tokenizer's files and the embedded model. ``dtype`` is float32 where it is not given; in
+    ``cache`` takes the published tokenizer's files. ``dtype`` is float32 where it is not given; in
     float16 an SDXL's VAE stays in float32, because the published one overflows. A safetensors file that is in
     ``dtype`` already stays mapped to the disk and is not copied (in float32, as far as its addresses allow). ``loras``
     are added to its layers.
@@ -68,7 +68,7 @@ def load_model(
 
 def _load(path: Path | None, cache: Path, dtype: torch.dtype) -> LoadedModel:
     if path is None:
-        loaded = _load_folder(embedded.embedded_folder(cache), dtype)
+        loaded = _load_folder(embedded.embedded_folder(), dtype)
         return LoadedModel(loaded.pipeline, embedded.NAME, "embedded", loaded.default_size, (embedded.NOTICE,))
     if path.is_dir() and (path / INDEX).is_file():
         return _load_folder(path, dtype)

@@ -6,15 +6,16 @@ import json
 
 import pytest
 
-from sd_webui_spillway.models.training import classifier as classifier_file
+from sd_webui_spillway.models import embedded
+from sd_webui_spillway.models.training.classifier import Classifier
 
 
 @pytest.fixture
 def untrained(tmp_path, monkeypatch):
     """A classifier that knows nothing takes the place of the packaged one."""
     path = tmp_path / "classifier.safetensors"
-    classifier_file.Classifier(side_pixels=64, width=8).save(path)
-    monkeypatch.setattr(classifier_file, "CLASSIFIER_FILE", path)
+    Classifier(side_pixels=64, width=8).save(path)
+    monkeypatch.setattr(embedded, "CLASSIFIER_FILE", path)
 
 
 def test_figures_failures_and_sheet(spillway, tiny, tmp_path, untrained):
@@ -52,7 +53,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(spillway, tiny, words, senten
 
 
 def test_a_missing_classifier_is_said_in_a_sentence(spillway, tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(classifier_file, "CLASSIFIER_FILE", tmp_path / "classifier.safetensors")
+    monkeypatch.setattr(embedded, "CLASSIFIER_FILE", tmp_path / "classifier.safetensors")
     answer = spillway("model", "measure", "--model", tiny)
     assert answer.code == 1
     assert "classifier" in answer.sentence()

@@ -79,7 +79,7 @@ def _group(scene: Group, random: Random, least: float) -> tuple[Layer, ...]:
     if scene.count == 1:
         x, y = words.PLACES[scene.place or "middle"][1]
         spread = 0.04 if scene.place else 0.12
-        radius = min(radius, 0.22) if scene.place not in ("", "middle") else radius
+        radius = min(radius, 0.2) if scene.place not in ("", "middle") else radius
         middles = [(x + random.uniform(-spread, spread), y + random.uniform(-spread, spread))]
     else:
         middles = _apart(scene.count, radius, random)

@@ -145,7 +145,11 @@ def pack(drawings: Sequence[Drawing]) -> Packed:
             for layer in drawing.layers
         ]
         values.append(placed + [(0.0,) * 8] * empty)
-    return Packed(torch.tensor(grounds), torch.tensor(numbers), torch.tensor(values))
+    return Packed(
+        torch.tensor(grounds).reshape(-1, 2, 3),
+        torch.tensor(numbers, dtype=torch.long).reshape(-1, MAX_LAYERS, 2),
+        torch.tensor(values).reshape(-1, MAX_LAYERS, 8),
+    )
 
 
 def render(drawings: Sequence[Drawing], height: int, width: int, device: torch.device | str = "cpu") -> Tensor:

@@ -21,8 +21,6 @@ from ...errors import ModelFileError, first_line
 from ..atomic import whole_file
 from ..pictures import vocabulary as words
 
-CLASSIFIER_FILE = Path(__file__).parents[2] / "embedded" / "classifier.safetensors"
-"""The classifier that comes with the package."""
 UNKNOWN_SHAPE = "something else"
 SHAPES = (*words.SHAPES, UNKNOWN_SHAPE)
 COLOURS = tuple(words.COLOURS)

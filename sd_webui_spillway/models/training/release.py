@@ -22,7 +22,8 @@ MODEL, LORAS, CLASSIFIER_FILE = "model", "loras", "classifier.safetensors"
 
 
 def release(store: Store, config: ModelConfig, modules: Modules) -> Path:
-    """Writes ``release`` inside the run's folder: ``model``, ``loras`` and the classifier, and returns it."""
+    """Writes ``release`` inside the run's folder: ``model``, ``loras`` and the classifier, as the package holds them;
+    returns it."""
 
     def write(folder: Path) -> None:
         halves = Modules(

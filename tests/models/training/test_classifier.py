@@ -8,7 +8,8 @@ from conftest import FEW
 
 from sd_webui_spillway.errors import ModelFileError
 from sd_webui_spillway.models.pictures import Group, Pair, Thing, layers_of, render
-from sd_webui_spillway.models.training.classifier import CLASSIFIER_FILE, Classifier, SeenThing
+from sd_webui_spillway.models.embedded import CLASSIFIER_FILE
+from sd_webui_spillway.models.training.classifier import Classifier, SeenThing
 from sd_webui_spillway.models.training.classifier_pictures import (
     MOST_THINGS,
     Vocabulary,
@@ -155,8 +156,6 @@ def test_a_faultless_classifier_would_find_every_scene_right():
 
 
 def test_the_packaged_classifier_sees_what_the_project_draws():
-    if not CLASSIFIER_FILE.is_file():
-        pytest.skip("needs the packaged classifier (spillway model train writes it)")
     assert CLASSIFIER_FILE.stat().st_size <= 500_000
     outcomes = draw_and_judge(Classifier.load(CLASSIFIER_FILE), held_out_scenes(60), MeasureSettings(batch=20))
     for quality in ("colour", "shape", "count", "binding"):
