@@ -119,3 +119,10 @@ def assert_close(results: dict[str, torch.Tensor], expected: dict[str, torch.Ten
     """What a person sees differs by no more than one part in 255 (pictures run from -1 to 1)."""
     for name, tensor in expected.items():
         assert (results[name] - tensor).abs().max() <= 2 / 255, name
+
+
+class NarrowCard(SimulatedCard):
+    """Says that almost nothing is free, so that strips are as narrow as they can be and wait in system memory."""
+
+    def free_bytes(self) -> int:
+        return 1

@@ -9,24 +9,17 @@ from torch import nn
 from sd_webui_spillway.placement.simulated import SimulatedCard
 from sd_webui_spillway.recovery.tiled_vae import cannot_tile_because, tiled_forward
 from sd_webui_spillway.units import KIB, MIB
-from tests.placed_rig import make
+from tests.placed_rig import NarrowCard, make
 from tests.torch_models import Attention, Decoder, Encoder, TextEncoder, UNet, Vae
 
 SIZES = [(8, 8), (9, 7), (16, 16), (17, 12), (23, 31), (40, 8), (64, 33), (1, 1), (2, 3), (3, 90)]
-
-
-class Narrow(SimulatedCard):
-    """Says that almost nothing is free, so that strips are as narrow as they can be and wait in system memory."""
-
-    def free_bytes(self) -> int:
-        return 1
 
 
 def coder(kind):
     return (make(Decoder), 4) if kind == "decode" else (make(Encoder), 3)
 
 
-@pytest.mark.parametrize("card", [SimulatedCard(512 * MIB), SimulatedCard(2 * MIB), Narrow(512 * MIB)],
+@pytest.mark.parametrize("card", [SimulatedCard(512 * MIB), SimulatedCard(2 * MIB), NarrowCard(512 * MIB)],
                          ids=["roomy", "small", "narrow"])
 @pytest.mark.parametrize("kind", ["encode", "decode"])
 @pytest.mark.parametrize("samples", [1, 2])
@@ -54,7 +47,7 @@ def test_a_bright_picture_keeps_its_statistics(kind):
     torch.manual_seed(0)
     x = torch.randn(1, channels, 40, 24) * 0.05 + 30
     whole = module(x)
-    with tiled_forward(module, Narrow(64 * MIB)):
+    with tiled_forward(module, NarrowCard(64 * MIB)):
         assert (module(x) - whole).abs().max() <= 1e-3
 
 
@@ -101,7 +94,7 @@ def test_the_sample_may_be_named_and_further_arguments_are_ignored():
 def test_half_precision_stays_half():
     module, x = make(Decoder).bfloat16(), torch.randn(1, 4, 12, 12).bfloat16()
     whole = module(x)
-    with tiled_forward(module, Narrow(MIB)):
+    with tiled_forward(module, NarrowCard(MIB)):
         strips = module(x)
     assert strips.dtype is torch.bfloat16
     assert (strips.float() - whole.float()).abs().max() <= 0.05 * whole.float().abs().max()
