@@ -116,9 +116,9 @@ class Stage:
             done += 1
             if done % _SHOWN_EVERY == 0 or done == self.steps:
                 report.step(done, loss.item())
-                if clock.is_over or time.monotonic() - saved > _SAVE_SECONDS:
-                    self._save(done, optimizer, generator)
-                    saved = time.monotonic()
+            if clock.is_over or time.monotonic() - saved > _SAVE_SECONDS:
+                self._save(done, optimizer, generator)
+                saved = time.monotonic()
                 if clock.is_over and done < self.steps:
                     raise PausedError
             if self.sample is not None and (done % self.sample_every == 0 or done == self.steps):

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from ..atomic import replaced_folder
 from ..building import Modules, assemble, quiet_libraries
@@ -26,10 +27,7 @@ def release(store: Store, config: ModelConfig, modules: Modules) -> Path:
     returns it."""
 
     def write(folder: Path) -> None:
-        halves = Modules(
-            modules.unet.to("cpu", torch.float16), modules.vae.to("cpu", torch.float16),
-            tuple(encoder.to("cpu", torch.float16) for encoder in modules.text_encoders),
-        )  # fmt: skip
+        halves = Modules(*map(_half, (modules.unet, modules.vae)), tuple(map(_half, modules.text_encoders)))
         tokenizer_folder = store.folder / "tokenizer"
         pipeline = assemble(config, halves, store.folder, tokenizer_folder)
         with quiet_libraries():
@@ -40,3 +38,8 @@ def release(store: Store, config: ModelConfig, modules: Modules) -> Path:
         shutil.copyfile(store.folder / CLASSIFIER_FILE, folder / CLASSIFIER_FILE)
 
     return replaced_folder(store.folder / RELEASE, write)
+
+
+def _half(module: nn.Module) -> nn.Module:
+    """Past diffusers' own ``to``, which warns about layers that this model does not have."""
+    return nn.Module.to(module, "cpu", torch.float16)
