@@ -27,7 +27,7 @@ def release(store: Store, config: ModelConfig, modules: Modules) -> Path:
     returns it."""
 
     def write(folder: Path) -> None:
-        halves = Modules(*map(_half, (modules.unet, modules.vae)), tuple(map(_half, modules.text_encoders)))
+        halves = Modules(_half(modules.unet), _half(modules.vae), tuple(map(_half, modules.text_encoders)))
         tokenizer_folder = store.folder / "tokenizer"
         pipeline = assemble(config, halves, store.folder, tokenizer_folder)
         with quiet_libraries():

@@ -7,8 +7,8 @@ import torch
 from conftest import FEW
 
 from sd_webui_spillway.errors import ModelFileError
-from sd_webui_spillway.models.pictures import Group, Pair, Thing, layers_of, render
 from sd_webui_spillway.models.embedded import CLASSIFIER_FILE
+from sd_webui_spillway.models.pictures import Group, Pair, Thing, layers_of, render
 from sd_webui_spillway.models.training.classifier import Classifier, SeenThing
 from sd_webui_spillway.models.training.classifier_pictures import (
     MOST_THINGS,
