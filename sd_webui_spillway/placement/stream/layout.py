@@ -33,15 +33,19 @@ class Layouts:
 
     def __init__(self, costs: Costs, slots: int) -> None:
         """Without ``costs.visits`` (not measured yet) only what costs nothing to keep is ever resident."""
-        self._costs = costs
         order: Sequence[int] = tuple(residence_order(costs, slots))
         residents = [frozenset(order[:count]) for count in range(len(order) + 1)]
         every = [
             Layout(resident, count, costs.card_bytes(resident, count))
             for resident in residents for count in {FEWEST_SLOTS, slots}
         ]
-        self._layouts = sorted(every, key=lambda layout: (layout.slots == slots, len(layout.resident)))
         self._smallest = min(every, key=lambda layout: layout.card_bytes)
+        self._seconds = {
+            layout: step_seconds(costs, layout.resident, layout.slots) for layout in every if costs.visits
+        }
+        self._layouts = sorted(
+            every, key=lambda one: (-round(self._seconds.get(one, 0), 7), one.slots, len(one.resident))
+        )
 
     @property
     def floor_bytes(self) -> int:
@@ -49,13 +53,11 @@ class Layouts:
         return self._smallest.card_bytes
 
     def within(self, budget_bytes: int) -> Layout:
-        """The fastest layout within a budget: the most chunks kept, with all slots if those fit. Where none does, the
-        smallest."""
+        """The fastest layout within a budget, by the simulation; of equal ones the one that copies least. Where none
+        fits, the smallest."""
         fitting = [layout for layout in self._layouts if layout.card_bytes <= budget_bytes]
         return fitting[-1] if fitting else self._smallest
 
     def step_seconds(self, layout: Layout) -> float | None:
         """What a step would take; ``None``, unknown, before anything was measured."""
-        if not self._costs.visits:
-            return None
-        return step_seconds(self._costs, layout.resident, layout.slots)
+        return self._seconds.get(layout)
