@@ -9,7 +9,11 @@ from enum import Enum
 from ..placement.component import Component
 from ..placement.placed_model import PlacedModel
 from ..placement.profile import Profile
+from ..units import MIB
 from .tiled_vae import cannot_tile_because
+
+_LOWERED_BYTES = 64 * MIB
+"""Where free memory is in pieces, a call may lack next to nothing and still not get it."""
 
 
 class RungKind(str, Enum):
@@ -66,8 +70,8 @@ def climb(
     """Take the rungs for one failed call in order; each is in force by the time it is yielded.
 
     The iterator ends where no smaller way is left. A budget is lowered by ``lacking_bytes``, what the call lacked
-    (``None`` is unknown), and by twice as much each time that was not enough. ``released`` leaves out the first rung,
-    which was taken before.
+    (``None`` is unknown), and by at least twice as much each time that was not enough. ``released`` leaves out the
+    first rung, which was taken before.
     """
     if not released:
         yield Rung(RungKind.RELEASE, "released what was cached and tried again")
@@ -76,7 +80,7 @@ def climb(
         yield Rung(RungKind.TILE, f"ran the {call} in strips")
     while switches.smaller_placement and (words := model.shrink(component, call, lacking_bytes)) is not None:
         yield Rung(RungKind.LOWER_BUDGET, words)
-        lacking_bytes = 2 * lacking_bytes if lacking_bytes is not None else None
+        lacking_bytes = 2 * max(lacking_bytes, _LOWERED_BYTES) if lacking_bytes is not None else None
     while switches.smaller_placement:
         smaller = model.smaller(model.profile) if model.profile else None
         if smaller is None:

@@ -166,6 +166,22 @@ def test_layers_that_are_added_and_taken_away_again():
     rig.check_nothing_left()
 
 
+def test_inference_mode_leaves_ordinary_weights():
+    rig, other = StreamRig(budget_bytes=1), Rig()
+    other.model.switch(Profile.DEDICATED)
+    with torch.inference_mode():
+        for _ in range(2):
+            assert_same(rig.run_job(), other.run_job())
+    for one in (rig, other):
+        assert not any(tensor.is_inference() for tensor in weights(one.components))
+        with torch.no_grad():
+            one.unet.module.conv_out.weight.mul_(2)
+    with torch.inference_mode():
+        assert_same(rig.run_job(), other.run_job())
+    rig.model.undo()
+    rig.check_nothing_left()
+
+
 def test_past_the_cap_weights_stay_pageable_and_flow_all_the_same():
     rig = StreamRig(budget_bytes=1, cap_bytes=50_000)
     expected = unplaced_job()
