@@ -17,6 +17,9 @@ from .layout import Layout
 from .leaves import Layers, tensors_of
 from .ring import Ring
 
+_OFTEN = 1.5
+"""Visits to a chunk in one pass, on average, from which on a new cut pays, where each leaf is called once."""
+
 
 class Composition:
     """Owns where a component's weights are from its making to :meth:`dissolve`.
@@ -119,7 +122,7 @@ class Composition:
             return False
         resident = self.layout.resident if self.layout else frozenset()
         forecast = visits(order, self._chunk_of, resident)
-        if len(forecast) > 2 * len(set(forecast)) and len(set(order)) == len(order):
+        if len(forecast) > _OFTEN * len(set(forecast)) and len(set(order)) == len(order):
             return False
         self._order = order
         self.ring.follow(forecast)

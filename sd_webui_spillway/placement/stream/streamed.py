@@ -206,11 +206,12 @@ class StreamedComponent:
                 self._composition = self._layouts = None
                 self.plan = StreamPlan(order)
                 return
-            self._strays_borne *= 2
-            self._strays_left = self._strays_borne
-            if clock is not None and self.plan is not None:
+            if clock is None:
+                self._strays_borne *= 2
+            else:
                 self._measured(composition, clock)
                 composition.close()
+            self._strays_left = self._strays_borne
         elif strayed:
             self._strays_left -= 1
 
