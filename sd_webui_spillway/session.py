@@ -16,6 +16,7 @@ from .host_port import Choice, Host, HostInfo, ImageRequest, JobProgress, JobRes
 from .job import JobTracker
 from .memory.cap import shared_cap_bytes
 from .memory.monitor import Monitor
+from .memory.shared_ledger import SharedLedger
 from .memory.snapshot import MemorySnapshot
 from .placement.profile import PROFILES, Profile
 from .settings import Settings, SettingsFile
@@ -46,9 +47,17 @@ class Session:
     """Built once per process. Every public method may be called from any thread; jobs and switches take turns."""
 
     def __init__(
-        self, host: Host, monitor: Monitor, log: ImageLog, settings: SettingsFile, output_folder: Path
+        self,
+        host: Host,
+        monitor: Monitor,
+        log: ImageLog,
+        settings: SettingsFile,
+        output_folder: Path,
+        ledger: SharedLedger | None = None,
     ) -> None:
+        """``ledger`` is where the host reserves what it pins; the session keeps its cap."""
         self._host = host
+        self._ledger = ledger or SharedLedger()
         self._settings = settings
         self._busy = threading.Lock()
         self._closing = False
@@ -80,6 +89,7 @@ class Session:
             BadInputError: out of range. StorageError: in force, but not saved.
         """
         cap = shared_cap_bytes(self.memory().ram_total_bytes, cap_bytes, cap_ram_percent)
+        self._ledger.set_cap(cap)
         self._settings.change(cap_bytes=cap_bytes, cap_ram_percent=cap_ram_percent)
         return cap
 
@@ -201,6 +211,7 @@ class Session:
         try:
             if self._closing:
                 raise UnavailableError("This session is closed.")
+            self._ledger.set_cap(self.cap_bytes())  # a container's limit may have changed
             yield
         finally:
             self._busy.release()

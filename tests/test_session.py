@@ -195,7 +195,7 @@ def test_bad_input_is_one_sentence_and_no_job(
 
 
 @pytest.mark.parametrize(
-    ("profile", "words"), [(Profile.STREAM, "does not have it yet"), (Profile.LOWVRAM, "has no blocks")]
+    ("profile", "words"), [(Profile.SPILL, "does not have it yet"), (Profile.LOWVRAM, "has no blocks")]
 )
 def test_an_unavailable_profile_says_why(session: Session, host: SmallHost, profile: Profile, words: str) -> None:
     with pytest.raises(UnavailableError, match=words):

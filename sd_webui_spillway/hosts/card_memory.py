@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..memory.shared_ledger import SharedLedger
 from ..memory.snapshot import Reading
 from ..placement.card import Card
 
@@ -11,8 +12,9 @@ class CardMemory:
 
     name = "card"
 
-    def __init__(self, card: Card) -> None:
+    def __init__(self, card: Card, ledger: SharedLedger | None = None) -> None:
         self._card = card
+        self._ledger = ledger
 
     def read(self) -> Reading:
         card = self._card
@@ -26,6 +28,6 @@ class CardMemory:
             "dedicated_limit_bytes": card.limit_bytes,
             "dedicated_used_bytes": used,
             "dedicated_process_bytes": used,
-            "shared_pinned_bytes": 0,
+            "shared_pinned_bytes": self._ledger.pinned_bytes if self._ledger else 0,
             "shared_spilled_bytes": 0,
         })

@@ -9,12 +9,13 @@ from typing import Any
 
 from ..errors import StorageError, UnavailableError, first_line
 from ..host_port import Choice, DeliveredImage, HostInfo, ImageRequest, JobObserver, JobResult, Prediction
+from ..memory.shared_ledger import SharedLedger
 from ..memory.snapshot import MemoryProvider
 from ..models import LoadedModel
 from ..placement.card import Card
 from ..placement.placed_model import PlacedModel
-from ..placement.profile import SMALLER, Profile
-from ..planning.footprint import CUDA_OVERHEAD, AllocatorOverhead
+from ..placement.profile import Profile
+from ..planning.footprint import CUDA_OVERHEAD, AllocatorOverhead, Footprint
 from ..planning.planner import Plan, plan, predictions
 from ..recovery.guard import Guard, LadderExhaustedError
 from ..recovery.ladder import Rung, RungKind
@@ -33,16 +34,18 @@ logger = logging.getLogger(__name__)
 class DiffusersHost:
     """Fulfils :class:`~..host_port.Host` for one loaded model on one card."""
 
-    def __init__(self, model: LoadedModel, card: Card) -> None:
+    def __init__(self, model: LoadedModel, card: Card, ledger: SharedLedger | None = None) -> None:
+        """``ledger`` is where pinned bytes are reserved; by default one of the host's own, with the default cap."""
         self._model = model
+        self._ledger = ledger or SharedLedger()
         self._card = card
         self._pipeline: Any = model.pipeline
         self._pipeline.set_progress_bar_config(disable=True)
         self._scheduler = self._pipeline.scheduler
         components = components_of(self._pipeline)
         overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD
-        self._meter = FootprintMeter(self._pipeline, components, overhead)
-        self._placed = PlacedModel(components, card)
+        self._meter = FootprintMeter(self._pipeline, components, overhead, streams=card.no_link_because is None)
+        self._placed = PlacedModel(components, card, self._ledger)
         self._vae = components[-1]
         self._guard = Guard(self._placed, on_rung=self._on_rung, whereabouts=self._whereabouts)
         self._guard.install()
@@ -67,10 +70,11 @@ class DiffusersHost:
             notices=tuple(notices),
             samplers=SAMPLER_NAMES,
             default_size=self._model.default_size,
+            unavailable_profiles={Profile.STREAM: self._card.no_link_because} if self._card.no_link_because else {},
         )
 
     def memory_providers(self) -> tuple[MemoryProvider, ...]:
-        return (CardMemory(self._card),)
+        return (CardMemory(self._card, self._ledger),)
 
     def switch(self, profile: Profile) -> None:
         if profile is Profile.AUTO:
@@ -105,12 +109,17 @@ class DiffusersHost:
         notices: list[str] = []
         tiled = False
         asked = profile
+        footprint = self._meter.footprint(request)
         if profile is Profile.AUTO:
             chosen = self._plan(request)
             notices.append(f"auto chose {chosen.reason}")
             profile, tiled, estimate = chosen.profile, chosen.tiled, chosen.peak_bytes
         else:
-            estimate = self._meter.footprint(request).peak_bytes(profile)
+            estimate = footprint.peak_bytes(profile)
+        free = self._free_for_model()
+        self._placed.set_weights_budget(footprint.weights_budget(free))
+        if profile is Profile.STREAM:
+            estimate = footprint.peak_bytes_within(free, tiled=tiled)
         facts = JobFacts(job_id, "standalone", self._model.name, request, asked.value, folder, estimate)
         try:
             self._place(profile)
@@ -118,6 +127,7 @@ class DiffusersHost:
                 if tiled:
                     self._guard.plan_tiled(self._vae, "decode")
                     self._guard.plan_tiled(self._vae, "encode")
+                self._plan_alone(footprint, tiled=tiled)
                 return self._run(facts, observer, notices)
         finally:
             self._observer = self._batch = None
@@ -205,7 +215,7 @@ class DiffusersHost:
             if failure is None:
                 break
             self._card.release_cached()
-            smaller = SMALLER.get(profile)
+            smaller = self._placed.smaller(profile)
             if smaller is None:
                 raise LadderExhaustedError("The model's largest layer does not fit on the card.", detail=failure)
             limit = format_bytes(self._card.limit_bytes)
@@ -223,6 +233,15 @@ class DiffusersHost:
                 raise
             return first_line(error)
         return None
+
+    def _plan_alone(self, footprint: Footprint, *, tiled: bool) -> None:
+        """Calls with no room beside the weights that stay find that out now, not by running out of memory."""
+        free = self._free_for_model()
+        budget = footprint.weights_budget(free) or 0
+        components = {component.name: component for component in self._placed.components}
+        for call in footprint.calls:
+            if footprint.overhead.needed_bytes(budget, call.activations(tiled=tiled)) > free:
+                self._placed.plan_alone(components[call.component], call.call)
 
     def _plan(self, request: ImageRequest) -> Plan:
         return plan(self._meter.footprint(request), self._free_for_model())

@@ -11,6 +11,7 @@ from ..host_port import ImageRequest
 from ..placement.component import Component, ComponentKind, parts
 from ..placement.placements import largest_unit_bytes
 from ..placement.profile import Profile
+from ..placement.stream import smallest_ring_bytes
 from ..planning.activation_meter import ActivationMeter, Inputs, fake_dtype
 from ..planning.footprint import AllocatorOverhead, CallNeed, Footprint
 from ..recovery.ladder import can_tile
@@ -71,7 +72,10 @@ class ExecutionDevice:
 class FootprintMeter:
     """Works out footprints of requests. Make it before any guard or placement is on the model."""
 
-    def __init__(self, pipeline: Any, components: tuple[Component, ...], overhead: AllocatorOverhead) -> None:
+    def __init__(
+        self, pipeline: Any, components: tuple[Component, ...], overhead: AllocatorOverhead, *, streams: bool = False
+    ) -> None:
+        """``streams``: whether the card has the ``stream`` profile."""
         self._overhead = overhead
         self._pipeline = pipeline
         self._components = components
@@ -80,6 +84,8 @@ class FootprintMeter:
             profile: largest_unit_bytes(profile, components)
             for profile in (Profile.LOWVRAM, Profile.SEQUENTIAL)
         }
+        if streams:
+            self._largest_unit[Profile.STREAM] = smallest_ring_bytes(components)
         self._model_bytes = sum(_weights_bytes([component.module]) for component in components)
         self._activations: dict[tuple[Any, ...], int] = {}
 
@@ -95,7 +101,6 @@ class FootprintMeter:
 
     def _need(self, component: Component, call: str, modules: Any, request: ImageRequest) -> CallNeed:
         whole = _weights_bytes(modules)
-        lowvram = self._largest_unit[Profile.LOWVRAM].get(component.name, whole)
         key = (component.name, call, request.width, request.height, _rows(component, request))
         if key not in self._activations:
             self._activations[key] = self._meters[component.name].peak_bytes(
@@ -106,8 +111,7 @@ class FootprintMeter:
             call=call,
             weights_bytes={
                 Profile.MEDVRAM: whole,
-                Profile.LOWVRAM: lowvram,
-                Profile.SEQUENTIAL: self._largest_unit[Profile.SEQUENTIAL].get(component.name, whole),
+                **{profile: units.get(component.name, whole) for profile, units in self._largest_unit.items()},
             },
             activation_bytes=self._activations[key],
             tiled_activation_bytes=self._tiled_bytes(request) if can_tile(component, call) else None,

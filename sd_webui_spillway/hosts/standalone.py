@@ -13,6 +13,7 @@ from ..errors import BadInputError, StorageError, first_line
 from ..host_port import ImageRequest
 from ..memory import MemoryReader, Monitor, machine_providers
 from ..memory.ram import RamProvider
+from ..memory.shared_ledger import SharedLedger
 from ..models import LoadedModel, LoraChoice, load_model
 from ..placement.card import Card, CudaCard
 from ..placement.profile import Profile
@@ -88,11 +89,12 @@ def open_small_card(options: StandaloneOptions, model: LoadedModel, request: Ima
     return open_card(replace(options, dedicated_limit_bytes=size))
 
 
-def memory_reader(card: Card | None) -> MemoryReader:
+def memory_reader(card: Card | None, ledger: SharedLedger | None = None) -> MemoryReader:
     """The chain of providers for this machine, the card's own figures first."""
-    own = (CardMemory(card),) if card is not None else ()
+    ledger = ledger or SharedLedger()
+    own = (CardMemory(card, ledger),) if card is not None else ()
     index = (card.device.index or 0) if card is not None else 0
-    return MemoryReader((*own, *machine_providers(index, lambda: _fraction(card))))
+    return MemoryReader((*own, *machine_providers(index, lambda: _fraction(card), lambda: ledger.pinned_bytes)))
 
 
 def open_session(
@@ -110,12 +112,14 @@ def open_session(
     precision = options.precision or ("fp16" if on_gpu(options) else "fp32")
     model = load_model(options.model, cache_folder(), PRECISIONS[precision], options.loras)
     card = card_for(model) if card_for else open_card(options)
+    ledger = SharedLedger()
     return Session(
-        DiffusersHost(model, card),
-        Monitor(memory_reader(card)),
+        DiffusersHost(model, card, ledger),
+        Monitor(memory_reader(card, ledger)),
         log,
         SettingsFile(folder / "settings.json"),
         options.output_folder or folder / "outputs",
+        ledger,
     )
 
 

@@ -11,9 +11,11 @@ import torch
 
 from ..errors import BadInputError, UnavailableError
 from ..units import format_bytes
+from .link import CudaLink, Link
 from .tensor_tree import map_tensors
 
 logger = logging.getLogger(__name__)
+UNMEASURED_LINK = "it has not been measured on a real GPU yet"
 
 
 class Card(Protocol):
@@ -25,6 +27,16 @@ class Card(Protocol):
     """What a host must use as its execution device."""
     moved_bytes: int
     """Copied to and from the card since the process began."""
+    no_link_because: str | None
+    """Why this card has no :attr:`link`; ``None`` where it has one."""
+
+    @property
+    def link(self) -> Link:
+        """The copy engine beside the computation.
+
+        Raises:
+            UnavailableError: this card has none.
+        """
 
     @property
     def total_bytes(self) -> int: ...
@@ -54,8 +66,18 @@ class Card(Protocol):
             torch.cuda.OutOfMemoryError: it does not fit; nothing was taken.
         """
 
+    def slab(self, size_bytes: int) -> torch.Tensor:
+        """This many bytes (``uint8``) on the card, their contents undefined, as one new storage.
+
+        Raises:
+            torch.cuda.OutOfMemoryError: it does not fit; nothing was taken.
+        """
+
     def fetch(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy in system memory, always a new storage."""
+
+    def fetch_into(self, tensor: torch.Tensor, target: torch.Tensor) -> None:
+        """Copy into a tensor of the same shape and type in system memory; done when this returns."""
 
     def bring(self, inputs: Any) -> Any:
         """A call's arguments with every tensor on the card. A host that infers its device from where weights rest
@@ -82,8 +104,9 @@ class CudaCard:
 
     simulated = False
 
-    def __init__(self, limit_bytes: int | None = None, index: int | None = None) -> None:
-        """Use device ``index`` (the current one by default), limited to ``limit_bytes`` of it.
+    def __init__(self, limit_bytes: int | None = None, index: int | None = None, *, link: bool = False) -> None:
+        """Use device ``index`` (the current one by default), limited to ``limit_bytes`` of it. ``link`` lets what
+        needs a copy engine run: tests and measurements ask for it until a real GPU has shown it right.
 
         The limit is ``torch.cuda.set_per_process_memory_fraction``: it holds for what torch's caching allocator
         reserves. The CUDA context (about 0.5 GiB) comes on top, as it does on a card of that size.
@@ -95,6 +118,8 @@ class CudaCard:
             raise UnavailableError("A CUDA card is unavailable, because torch finds none.")
         self.device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
         self.moved_bytes = 0
+        self.no_link_because = None if link else UNMEASURED_LINK
+        self._link: Link | None = None
         self._total_bytes = torch.cuda.get_device_properties(self.device).total_memory
         if limit_bytes is not None and limit_bytes > self._total_bytes:
             raise BadInputError(
@@ -105,6 +130,12 @@ class CudaCard:
         self.label = name if limit_bytes is None else f"{name} limited to {format_bytes(limit_bytes)}"
         if limit_bytes is not None:
             torch.cuda.set_per_process_memory_fraction(limit_bytes / self._total_bytes, self.device)
+
+    @property
+    def link(self) -> Link:
+        if self._link is None:
+            self._link = CudaLink(self.device)
+        return self._link
 
     @property
     def total_bytes(self) -> int:
@@ -143,6 +174,15 @@ class CudaCard:
             copy = tensor.to("cpu", copy=True)
         self.moved_bytes += tensor.nbytes
         return copy
+
+    def slab(self, size_bytes: int) -> torch.Tensor:
+        with torch.inference_mode(False):
+            return torch.empty(size_bytes, dtype=torch.uint8, device=self.device)
+
+    def fetch_into(self, tensor: torch.Tensor, target: torch.Tensor) -> None:
+        with torch.inference_mode(False), torch.no_grad():
+            target.copy_(tensor)
+        self.moved_bytes += tensor.nbytes
 
     def bring(self, inputs: Any) -> Any:
         return map_tensors(inputs, lambda tensor: tensor.to(self.device))

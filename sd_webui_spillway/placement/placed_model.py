@@ -6,24 +6,59 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..errors import UnavailableError
+from ..memory.shared_ledger import SharedLedger
 from .card import Card
 from .component import Component, refuse_foreign_hooks
 from .placements import OneAtATime, Placement, WholeModel
-from .profile import PROFILES, Profile
+from .profile import PROFILES, SMALLER, Profile
+from .stream import Streaming, StreamOptions
 
 
 class PlacedModel:
     """Owns where the weights of a model are. Not thread-safe: one job or switch at a time."""
 
-    def __init__(self, components: Sequence[Component], card: Card) -> None:
+    def __init__(
+        self,
+        components: Sequence[Component],
+        card: Card,
+        ledger: SharedLedger | None = None,
+        options: StreamOptions | None = None,
+    ) -> None:
+        """
+        Args:
+            ledger: where pinned bytes are reserved; by default one of this model's own, with the default cap.
+            options: for the ``stream`` profile.
+        """
         self.components = tuple(components)
         self.card = card
+        self.ledger = ledger or SharedLedger()
+        self._streaming = Streaming(self.components, card, self.ledger, options or StreamOptions())
         self._placement: Placement | None = None
 
     @property
     def profile(self) -> Profile | None:
         """The placement in force; ``None`` while all weights rest in system memory under none."""
         return self._placement.profile if self._placement else None
+
+    def unavailable_because(self, profile: Profile) -> str | None:
+        """Why a profile cannot be applied on this card; ``None`` where it can."""
+        if profile is Profile.STREAM:
+            return self.card.no_link_because
+        return PROFILES[profile].unavailable_because
+
+    def smaller(self, profile: Profile) -> Profile | None:
+        """The next smaller placement that this card has, the way the guard's ladder goes down."""
+        return next((below for below in SMALLER.get(profile, ()) if self.unavailable_because(below) is None), None)
+
+    def set_weights_budget(self, budget_bytes: int | None) -> None:
+        """The most dedicated memory that weights may take under ``stream``, from now on; ``None`` is half of what is
+        free when the profile is applied. The smallest ring is taken even where it exceeds the budget."""
+        self._streaming.set_budget(budget_bytes)
+
+    def plan_alone(self, component: Component, call: str) -> None:
+        """Until the next :meth:`rest`: under ``stream``, take the other components' weights off the card for this call,
+        without running out of memory first."""
+        self._streaming.plan_alone(component, call)
 
     def switch(self, profile: Profile) -> None:
         """Undo the placement in force and apply this one. The same profile again changes nothing.
@@ -34,7 +69,7 @@ class PlacedModel:
         """
         if self.profile is profile:
             return
-        reason = PROFILES[profile].unavailable_because
+        reason = self.unavailable_because(profile)
         if reason or profile is Profile.AUTO:
             raise UnavailableError(f"The profile “{profile}” cannot be applied, because {reason or 'it only chooses'}.")
         for component in self.components:
@@ -43,6 +78,8 @@ class PlacedModel:
         placement: Placement
         if profile is Profile.DEDICATED:
             placement = WholeModel(self.components, self.card)
+        elif profile is Profile.STREAM:
+            placement = self._streaming
         else:
             placement = OneAtATime(profile, self.components, self.card)
         placement.apply()
@@ -60,11 +97,13 @@ class PlacedModel:
         placement = self._placement
         if placement is None:
             raise UnavailableError("No profile is in force, so the model cannot run.")
+        complete = False
         try:
             placement.enter(component, call)
             yield
+            complete = True
         finally:
-            placement.leave(component, call)
+            placement.leave(component, call, complete=complete)
 
     def repair(self) -> None:
         """After an interrupted call: every weight to where the placement wants it between calls."""
@@ -76,11 +115,17 @@ class PlacedModel:
         if self._placement is not None:
             self._placement.rest()
 
+    def shrink(self, component: Component, call: str, lacking_bytes: int | None) -> str | None:
+        """After this call ran out of memory: the same placement with less of it on the card, in words; ``None`` where
+        there is nothing left to give."""
+        return self._placement.shrink(component, call, lacking_bytes) if self._placement is not None else None
+
     def resident_bytes(self) -> int:
-        """Bytes of this model's weights that are on the card now."""
-        weights = {
-            id(tensor): tensor
+        """Bytes that this model's weights take on the card now; those that share memory there count it once."""
+        storages = {
+            storage._cdata: storage.nbytes()
             for component in self.components
             for tensor in (*component.module.parameters(), *component.module.buffers())
+            if self.card.holds(tensor) and (storage := tensor.untyped_storage())
         }
-        return sum(tensor.nbytes for tensor in weights.values() if self.card.holds(tensor))
+        return sum(storages.values())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from torch import nn
@@ -32,14 +33,24 @@ class Placement(Protocol):
     def enter(self, component: Component, call: str) -> None:
         """Before a component's call. Raises out-of-memory as :meth:`apply` does; :meth:`repair` then mends."""
 
-    def leave(self, component: Component, call: str) -> None:
-        """After a component's call, failed or not."""
+    def leave(self, component: Component, call: str, *, complete: bool) -> None:
+        """After a component's call, ``complete`` or failed."""
 
     def repair(self) -> None:
         """After an interrupted call: bring every weight back to where this placement wants it between calls."""
 
     def rest(self) -> None:
-        """Between jobs: leave on the card only what belongs there for good."""
+        """Between jobs: leave on the card only what belongs there for good, and forget what :meth:`shrink` did."""
+
+    def shrink(self, component: Component, call: str, lacking_bytes: int | None) -> str | None:
+        """After a call ran out of memory: leave it more of the card, for the rest of the job.
+
+        Args:
+            lacking_bytes: what the call lacked; ``None`` is unknown.
+
+        Returns:
+            In words what was done; ``None`` where this placement has nothing left to give.
+        """
 
 
 class WholeModel:
@@ -70,7 +81,7 @@ class WholeModel:
         """Everything is there already, unless a repair did not fit."""
         self.repair()
 
-    def leave(self, component: Component, call: str) -> None:
+    def leave(self, component: Component, call: str, *, complete: bool) -> None:
         """Everything stays."""
 
     def repair(self) -> None:
@@ -80,6 +91,10 @@ class WholeModel:
     def rest(self) -> None:
         """Everything belongs on the card for good."""
 
+    def shrink(self, component: Component, call: str, lacking_bytes: int | None) -> str | None:
+        """Everything or nothing: there is no smaller way to do this."""
+        return None
+
 
 class OneAtATime:
     """``medvram``, ``lowvram`` and ``sequential``: at most one unit of weights on the card at any time.
@@ -88,8 +103,16 @@ class OneAtATime:
     in system memory, so that making room copies nothing back.
     """
 
-    def __init__(self, profile: Profile, components: Sequence[Component], card: Card) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        components: Sequence[Component],
+        card: Card,
+        pieces: Callable[[Component], list[nn.Module]] | None = None,
+    ) -> None:
+        """``pieces`` names the modules of a component that move on their own, where the profile's cut is not meant."""
         self.profile = profile
+        self._pieces = pieces or partial(_pieces, profile)
         self._card = card
         self._components = components
         self._resident: WeightUnit | None = None
@@ -104,7 +127,7 @@ class OneAtATime:
         self._slots = slots.slots_of([component.module for component in components])
 
     def _cut(self, component: Component, slots: SlotTable) -> None:
-        pieces = _pieces(self.profile, component)
+        pieces = self._pieces(component)
         if not pieces:
             for call, modules in parts(component).items():
                 self._by_call[component.name, call] = WeightUnit(slots.slots_of(modules))
@@ -134,7 +157,7 @@ class OneAtATime:
         self._make_room()
         self._held[component.name].load(self._card)
 
-    def leave(self, component: Component, call: str) -> None:
+    def leave(self, component: Component, call: str, *, complete: bool) -> None:
         held = self._held.get(component.name)
         if held is not None:
             held.evict(self._card)
@@ -146,6 +169,10 @@ class OneAtATime:
         self._make_room()
         for unit in self._held.values():
             unit.evict(self._card)
+
+    def shrink(self, component: Component, call: str, lacking_bytes: int | None) -> str | None:
+        """The units are what they are."""
+        return None
 
     def _hook(self, unit: WeightUnit) -> Any:
         def bring(module: nn.Module, args: Any) -> None:

@@ -64,8 +64,7 @@ PROFILES: Mapping[Profile, ProfileInfo] = MappingProxyType({
         "one layer on the card at a time", "The smallest of all, and the slowest."),
     Profile.STREAM: ProfileInfo(
         "as much as the budget allows stays; the rest flows through a small ring",
-        "Close to dedicated speed in a fraction of the memory.",
-        "this version does not have it yet",
+        "Close to dedicated speed in a fraction of the memory; takes pinned system memory up to the cap.",
     ),
     Profile.SPILL: ProfileInfo(
         "what does not fit is read in place from system memory the card borrows",
@@ -74,9 +73,10 @@ PROFILES: Mapping[Profile, ProfileInfo] = MappingProxyType({
     ),
 })
 
-SMALLER: Mapping[Profile, Profile] = MappingProxyType({
-    Profile.DEDICATED: Profile.MEDVRAM,
-    Profile.MEDVRAM: Profile.LOWVRAM,
-    Profile.LOWVRAM: Profile.SEQUENTIAL,
+SMALLER: Mapping[Profile, tuple[Profile, ...]] = MappingProxyType({
+    Profile.DEDICATED: (Profile.MEDVRAM,),
+    Profile.MEDVRAM: (Profile.STREAM, Profile.LOWVRAM),
+    Profile.LOWVRAM: (Profile.SEQUENTIAL,),
+    Profile.STREAM: (Profile.SEQUENTIAL,),
 })
-"""The next smaller placement, the way the guard's ladder goes down."""
+"""The next smaller placement, the way the guard's ladder goes down: the first of these that the card has."""

@@ -16,10 +16,16 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..errors import UnavailableError
 from ..units import format_bytes
+from .link import Link
 from .live_storage import LiveStorages
+from .simulated_link import POISON, SimulatedLink
 from .tensor_tree import tensors_in
 
+NO_LINK = "it needs a CUDA card, whose copy engine works beside the computation"
+_NO_COMPUTATION = frozenset({"aten._has_compatible_shallow_copy_type.default"})
+"""Pointing a tensor's ``.data`` elsewhere asks this of both tensors, in inference mode by way of the dispatcher."""
 _MANY = 2000
 """Activations counted at once, the dead included, before the dead are dropped for their number alone."""
 
@@ -30,7 +36,10 @@ class SimulatedCard:
     simulated = True
     device = torch.device("cpu")
 
-    def __init__(self, total_bytes: int) -> None:
+    def __init__(self, total_bytes: int, link: SimulatedLink | None = None) -> None:
+        """``link`` lets what needs a copy engine run here as well; a rehearsal has none."""
+        self._link = link
+        self.no_link_because = None if link else NO_LINK
         self.label = f"simulated card of {format_bytes(total_bytes)} (runs on the CPU)"
         self.moved_bytes = 0
         self._total_bytes = total_bytes
@@ -39,6 +48,12 @@ class SimulatedCard:
         self._system = LiveStorages()
         self._peak_bytes = 0
         self._lock = threading.RLock()
+
+    @property
+    def link(self) -> Link:
+        if self._link is None:
+            raise UnavailableError(f"The link is unavailable, because {NO_LINK}.")
+        return self._link
 
     @property
     def total_bytes(self) -> int:
@@ -76,6 +91,22 @@ class SimulatedCard:
             self._take(copy, self._weights)
             self.moved_bytes += tensor.nbytes
         return copy
+
+    def slab(self, size_bytes: int) -> torch.Tensor:
+        with torch._C._DisableTorchDispatch(), torch.inference_mode(False):
+            slab = torch.full((size_bytes,), POISON, dtype=torch.uint8)
+        with self._lock:
+            self._take(slab, self._weights)
+        if self._link is not None:
+            self._link.watch(slab)
+        return slab
+
+    def fetch_into(self, tensor: torch.Tensor, target: torch.Tensor) -> None:
+        with torch._C._DisableTorchDispatch(), torch.inference_mode(False), torch.no_grad():
+            target.copy_(tensor)
+        if self._link is not None:
+            self._link.computed((tensor,))
+        self.moved_bytes += tensor.nbytes
 
     def fetch(self, tensor: torch.Tensor) -> torch.Tensor:
         copy = _uncounted_copy(tensor)
@@ -129,6 +160,8 @@ class SimulatedCard:
 
     def _after_operation(self, name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         """Give each new storage the place of the operation's inputs; refuse an operation over both places."""
+        if self._link is not None:
+            self._link.computed((*inputs, *outputs))
         with self._lock:
             in_system = [t for t in inputs if t in self._system]
             on_card = any(t.dim() and t not in self._system for t in inputs)
@@ -167,5 +200,7 @@ class _CountingMode(TorchDispatchMode):
     ) -> Any:
         del types
         result = func(*args, **(kwargs or {}))
+        if str(func) in _NO_COMPUTATION:
+            return result
         self._report(str(func), tensors_in((args, kwargs)), tensors_in(result))
         return result

@@ -20,6 +20,11 @@ class AllocatorOverhead:
     def needed_bytes(self, weights_bytes: int, activation_bytes: int) -> int:
         return int(weights_bytes * self.weights_factor + activation_bytes * self.activations_factor) + self.fixed_bytes
 
+    def weights_bytes(self, total_bytes: int, activation_bytes: int) -> int:
+        """The most weights with which, beside these activations, no more than ``total_bytes`` are needed."""
+        left = total_bytes - self.fixed_bytes - activation_bytes * self.activations_factor
+        return max(0, int(left / self.weights_factor))
+
 
 CUDA_OVERHEAD = AllocatorOverhead(1.07, 1.15, 64 * MIB)
 """Fitted to the smallest limits under which single calls of SD 1.5 and SDXL succeed on an H200, by
@@ -34,10 +39,16 @@ class CallNeed:
     component: str
     call: str
     weights_bytes: Mapping[Profile, int]
-    """The most of this component's weights on the card at once during the call, by profile."""
+    """The most of this component's weights on the card at once during the call, by profile that the card has; under
+    ``stream`` the least that it can be."""
     activation_bytes: int
     tiled_activation_bytes: int | None = None
     """In strips; ``None`` where the call cannot run so."""
+
+    @property
+    def whole_bytes(self) -> int:
+        """All of the call's weights."""
+        return self.weights_bytes[Profile.MEDVRAM]
 
     def activations(self, *, tiled: bool) -> int:
         """Activations, in strips if asked for and possible."""
@@ -55,9 +66,32 @@ class Footprint:
     calls: tuple[CallNeed, ...]
     overhead: AllocatorOverhead = AllocatorOverhead()
 
+    def offers(self, profile: Profile) -> bool:
+        """Whether the card has this profile."""
+        return profile is Profile.DEDICATED or all(profile in call.weights_bytes for call in self.calls)
+
+    def weights_budget(self, free_bytes: int) -> int | None:
+        """Under ``stream``: what of ``free_bytes`` is left for weights beside the activations of the calls that stream;
+        ``None`` where nothing does."""
+        streaming = [
+            call.activation_bytes for call in self.calls
+            if call.weights_bytes.get(Profile.STREAM, call.whole_bytes) < call.whole_bytes
+        ]
+        return self.overhead.weights_bytes(free_bytes, max(streaming)) if streaming else None
+
     def peak_bytes(self, profile: Profile, *, tiled: bool = False) -> int:
         """The peak on the card under a profile, with the VAE whole or in strips."""
         return max(self._call_peak(call, profile, tiled=tiled) for call in self.calls)
+
+    def peak_bytes_within(self, free_bytes: int, *, tiled: bool = False) -> int:
+        """The peak on the card under ``stream`` with as many weights kept as :meth:`weights_budget` allows."""
+        budget = self.weights_budget(free_bytes) or 0
+        return max(
+            self.overhead.needed_bytes(
+                max(call.weights_bytes[Profile.STREAM], min(call.whole_bytes, budget)), call.activations(tiled=tiled)
+            )
+            for call in self.calls
+        )
 
     def widest_call(self, profile: Profile, *, tiled: bool = False) -> CallNeed:
         """The call that sets the peak."""

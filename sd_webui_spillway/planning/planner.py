@@ -14,6 +14,8 @@ CANDIDATES: tuple[tuple[Profile, bool], ...] = (
     (Profile.DEDICATED, False),
     (Profile.MEDVRAM, False),
     (Profile.MEDVRAM, True),
+    (Profile.STREAM, False),
+    (Profile.STREAM, True),
     (Profile.LOWVRAM, False),
     (Profile.LOWVRAM, True),
     (Profile.SEQUENTIAL, True),
@@ -38,11 +40,12 @@ def plan(footprint: Footprint, free_bytes: int) -> Plan:
     Where none fits, the smallest; the guard then splits its rows.
     """
     dedicated = footprint.peak_bytes(Profile.DEDICATED)
-    for profile, tiled in CANDIDATES:
+    candidates = [(profile, tiled) for profile, tiled in CANDIDATES if footprint.offers(profile)]
+    for profile, tiled in candidates:
         peak = footprint.peak_bytes(profile, tiled=tiled)
         if peak <= free_bytes:
             return Plan(profile, tiled, peak, _reason(profile, tiled, peak, dedicated, free_bytes))
-    profile, tiled = CANDIDATES[-1]
+    profile, tiled = candidates[-1]
     peak = footprint.peak_bytes(profile, tiled=tiled)
     return Plan(
         profile,
@@ -56,7 +59,7 @@ def plan(footprint: Footprint, free_bytes: int) -> Plan:
 def predictions(footprint: Footprint, free_bytes: int) -> Mapping[Profile, Prediction]:
     """What each placement would need, and whether that fits."""
     rows = {}
-    for profile in dict.fromkeys(profile for profile, _ in CANDIDATES):
+    for profile in dict.fromkeys(profile for profile, _ in CANDIDATES if footprint.offers(profile)):
         whole = footprint.peak_bytes(profile)
         tiled = footprint.peak_bytes(profile, tiled=True)
         if whole <= free_bytes:

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 
 from ..errors import SpillwayError, first_line
+from ..placement.card import Card
 from ..placement.component import Component
 from ..placement.placed_model import PlacedModel
 from ..placement.profile import Profile
 from ..units import format_bytes
 from .ladder import CallMemory, LadderSwitches, Rung, RungKind, can_tile, climb
 from .method_patch import MethodPatch
-from .out_of_memory import is_out_of_memory
+from .out_of_memory import is_out_of_memory, lacking_bytes
 from .row_split import call_by_rows, rows_of
 from .tiled_vae import tiled_forward
 
@@ -37,7 +38,15 @@ class _Failure:
 
     text: str
     used_bytes: int
+    lacking_bytes: int | None
     rows: int | None
+
+    @classmethod
+    def of(cls, error: BaseException, card: Card, rows: int | None = None) -> _Failure:
+        """What to keep of this error. Nothing of the call has been let go yet, so what is free now is not enough."""
+        tried = lacking_bytes(error)
+        lacking = max(0, tried - card.free_bytes()) if tried is not None else None
+        return cls(first_line(error), card.used_bytes(), lacking, rows)
 
 
 class _Random:
@@ -174,7 +183,10 @@ class Guard:
         self, component: Component, call: str, failure: _Failure, memory: CallMemory, *, released: bool = False
     ) -> Iterator[Rung]:
         switches, whole = self._switches, self._whole_batch_because
-        return climb(self._model, component, call, failure.rows, memory, switches, whole, released=released)
+        return climb(
+            self._model, component, call, failure.rows, memory, switches, whole, failure.lacking_bytes,
+            released=released,
+        )
 
     def _next_rung(self, rungs: Iterator[Rung]) -> tuple[Rung | None, _Failure | None]:
         try:
@@ -182,7 +194,7 @@ class Guard:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            return None, _Failure(first_line(error), self._model.card.used_bytes(), None)
+            return None, _Failure.of(error, self._model.card)
 
     def _attempt(
         self,
@@ -204,7 +216,7 @@ class Guard:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            return None, _Failure(first_line(error), self._model.card.used_bytes(), rows)
+            return None, _Failure.of(error, self._model.card, rows)
 
     def _once(
         self, component: Component, call: str, memory: CallMemory, original: Callable[..., Any]

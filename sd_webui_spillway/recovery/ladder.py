@@ -8,8 +8,12 @@ from enum import Enum
 
 from ..placement.component import Component
 from ..placement.placed_model import PlacedModel
-from ..placement.profile import SMALLER, Profile
+from ..placement.profile import Profile
+from ..units import MIB
 from .tiled_vae import cannot_tile_because
+
+_LOWERED_BYTES = 64 * MIB
+"""Where free memory is in pieces, a call may lack next to nothing and still not get it."""
 
 
 class RungKind(str, Enum):
@@ -17,6 +21,7 @@ class RungKind(str, Enum):
 
     RELEASE = "release caches"
     TILE = "tile"
+    LOWER_BUDGET = "lower the budget"
     SMALLER_PLACEMENT = "smaller placement"
     SPLIT_ROWS = "split rows"
     GIVE_UP = "give up"
@@ -58,20 +63,26 @@ def climb(
     memory: CallMemory,
     switches: LadderSwitches,
     whole_batch_because: Callable[[Component], str | None],
+    lacking_bytes: int | None,
     *,
     released: bool = False,
 ) -> Iterator[Rung]:
     """Take the rungs for one failed call in order; each is in force by the time it is yielded.
 
-    The iterator ends where no smaller way is left. ``released`` leaves out the first rung, which was taken before.
+    The iterator ends where no smaller way is left. A budget is lowered by ``lacking_bytes``, what the call lacked
+    (``None`` is unknown), and by at least twice as much each time that was not enough. ``released`` leaves out the
+    first rung, which was taken before.
     """
     if not released:
         yield Rung(RungKind.RELEASE, "released what was cached and tried again")
     if switches.tile and not memory.tiled and can_tile(component, call):
         memory.tiled = True
         yield Rung(RungKind.TILE, f"ran the {call} in strips")
+    while switches.smaller_placement and (words := model.shrink(component, call, lacking_bytes)) is not None:
+        yield Rung(RungKind.LOWER_BUDGET, words)
+        lacking_bytes = 2 * max(lacking_bytes, _LOWERED_BYTES) if lacking_bytes is not None else None
     while switches.smaller_placement:
-        smaller = SMALLER.get(model.profile) if model.profile else None
+        smaller = model.smaller(model.profile) if model.profile else None
         if smaller is None:
             break
         before: Profile | None = model.profile

@@ -60,7 +60,7 @@ def nothing_lost(data: Path) -> None:
         (("--init-image", "nowhere.png"), ["no picture", "nowhere.png"]),
         (("--sampler", "magic"), ["sampler", "magic", "euler"]),
         (("--profile", "huge"), ["profile", "huge", "medvram"]),
-        (("--profile", "stream"), ["stream", "unavailable", "this version"]),
+        (("--profile", "stream"), ["stream", "unavailable", "CUDA"]),
         (("--profile", "spill"), ["spill", "unavailable", "this version"]),
         (("--precision", "fp8"), ["precision", "fp8", "fp16"]),
     ],

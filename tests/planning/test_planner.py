@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sd_webui_spillway.placement.profile import Profile
@@ -92,9 +94,51 @@ def test_predictions_cover_every_candidate_and_agree_with_the_plan():
     for free in (24.0, 10.0, 5.0, 4.0, 1.0):
         rows = predictions(footprint(), int(free * GIB))
         assert list(rows) == [Profile.DEDICATED, Profile.MEDVRAM, Profile.LOWVRAM, Profile.SEQUENTIAL]
-        assert set(rows) == {profile for profile, _ in CANDIDATES}
+        assert {*rows, Profile.STREAM} == {profile for profile, _ in CANDIDATES}, "this card has no stream"
         chosen = plan(footprint(), int(free * GIB))
         assert rows[chosen.profile].fits == (chosen.peak_bytes <= free * GIB)
+
+
+def streaming(decode=4.0, unet=1.0, overhead=NO_OVERHEAD) -> Footprint:
+    """The same on a card with a copy engine: the UNet's smallest ring is 0.25 GiB."""
+    found = footprint(decode, unet, overhead)
+    least = {"unet": GIB // 4}
+    calls = tuple(
+        replace(need, weights_bytes={
+            **need.weights_bytes, Profile.STREAM: least.get(need.component, need.weights_bytes[Profile.MEDVRAM]),
+        })
+        for need in found.calls
+    )
+    return replace(found, calls=calls)
+
+
+@pytest.mark.parametrize(("free", "profile", "tiled"), [
+    (24.0, Profile.DEDICATED, False),
+    (6.0, Profile.MEDVRAM, False),
+    (5.0, Profile.STREAM, False),
+    (4.0, Profile.STREAM, True),
+    (1.65, Profile.STREAM, True),
+    (1.5, Profile.SEQUENTIAL, True),
+])
+def test_stream_comes_before_lowvram_where_the_card_has_it(free, profile, tiled):
+    chosen = plan(streaming(), int(free * GIB))
+    assert (chosen.profile, chosen.tiled) == (profile, tiled)
+    assert predictions(streaming(), int(free * GIB))[profile].fits is (chosen.peak_bytes <= free * GIB)
+
+
+def test_the_budget_for_weights_is_what_the_streamed_calls_leave():
+    assert footprint().weights_budget(4 * GIB) is None, "nothing streams"
+    assert streaming().weights_budget(4 * GIB) == 3 * GIB, "the decode has the card to itself"
+    assert streaming().weights_budget(GIB // 2) == 0
+    overhead = AllocatorOverhead(1.25, 2.0, 512 * MIB)
+    budget = streaming(overhead=overhead).weights_budget(5 * GIB)
+    assert overhead.needed_bytes(budget, GIB) == pytest.approx(5 * GIB, abs=2)
+
+
+def test_the_peak_with_a_budget_is_that_of_the_call_that_fills_it():
+    assert streaming(decode=1.0).peak_bytes_within(4 * GIB) == 4 * GIB
+    assert streaming(decode=1.0).peak_bytes_within(24 * GIB) == 6 * GIB, "no more than all of the UNet"
+    assert streaming(decode=4.0).peak_bytes_within(4 * GIB) == int(4.25 * GIB), "the decode exceeds it whatever streams"
 
 
 def test_predictions_say_what_fits_and_what_lacks():
