@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from ..models import LoadedModel
     from ..placement.card import Card
 
-DEMO_BATCH_SIZE, DEMO_BATCH_COUNT, DEMO_STEPS = 4, 2, 8
-DEMO_CARD_SHARE = 0.75
-"""The demo's card has this share of what the batch would need: the weights fit, a call of the batch does not."""
+DEMO_BATCH_SIZE, DEMO_BATCH_COUNT, DEMO_STEPS = 4, 2, 12
+DEMO_PROMPT = "a red house and a tree on green grass under a yellow sun"
+DEMO_CARD_SHARE = 0.4
+"""The demo's card has this share of what the batch would need: the weights fit, calls of the batch do not."""
 DEMO_GPU_SCALE = 4
 """On a GPU the embedded model makes pictures so many times as wide and high: at its own size what CUDA's libraries take
 for themselves would be most of it."""
@@ -96,11 +97,10 @@ def demo(options: argparse.Namespace) -> int:
     session = _open(options, _small_card(options))
     try:
         request = _demo_request(options, session.info().default_size, on_gpu=not session.info().simulated)
-        need = {row.profile: row.predicted_dedicated_bytes for row in session.profile_rows(request)}
+        notes = {row.profile: row.note for row in session.profile_rows(request)}
         console().print(
-            f"{request.batch_count} × {request.batch_size} images of {request.width}×{request.height} as “dedicated” "
-            f"would need {format_bytes(need[Profile.DEDICATED])}; "
-            f"the card has {format_bytes(session.memory().dedicated_limit_bytes)}."
+            f"{request.batch_count} × {request.batch_size} images of {request.width}×{request.height} on a card of "
+            f"{format_bytes(session.memory().dedicated_limit_bytes)}, as “dedicated”. {notes[Profile.DEDICATED]}"
         )
         with shown_progress(session):
             result = session.generate(request, Profile.DEDICATED)
@@ -117,7 +117,7 @@ def demo(options: argparse.Namespace) -> int:
 def _demo_request(options: argparse.Namespace, size: tuple[int, int], *, on_gpu: bool) -> ImageRequest:
     scale = DEMO_GPU_SCALE if on_gpu and options.model is None else 1
     return ImageRequest(
-        prompt="a red circle above a blue square",
+        prompt=DEMO_PROMPT,
         width=size[0] * scale,
         height=size[1] * scale,
         steps=DEMO_STEPS,

@@ -27,7 +27,7 @@ class Answer:
     def sentence(self) -> str:
         """The one line on standard error, apart from what every run says of the model and the card."""
         assert "Traceback" not in self.err
-        notices = ("There is no GPU here", "The embedded model's weights")
+        notices = ("There is no GPU here", "The embedded model is small")
         lines = [line for line in self.err.splitlines() if line.strip() and not line.startswith(notices)]
         assert len(lines) == 1, self.err
         return lines[0]

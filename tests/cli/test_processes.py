@@ -20,10 +20,10 @@ def test_the_demo_runs_out_recovers_and_delivers_everything(process, tmp_path):
     assert "8 of 8 images" in out
     assert "ran out" in out
     assert "simulated card" in err
-    assert "weights are random" in err
+    assert "The embedded model is small" in err
     pictures = list((tmp_path / "data" / "outputs").glob("*.png"))
     assert len(pictures) == 8
-    assert "would need" in out.splitlines()[0]
+    assert "as “dedicated”. Needs" in out.splitlines()[0]
 
 
 def first_lines(process, count: int) -> list[str]:
