@@ -109,6 +109,8 @@ class JobResult:
     notices: tuple[str, ...] = ()
     interrupted: bool = False
     """Ended before every image was tried: the user stopped it, or the disk is full (a notice says so)."""
+    unsaved_count: int = 0
+    """Images that were made and could be saved nowhere (a notice names them)."""
 
 
 @dataclass(frozen=True)

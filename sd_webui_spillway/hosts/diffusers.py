@@ -147,6 +147,7 @@ class DiffusersHost:
         request = facts.request
         delivered: dict[int, DeliveredImage] = {}
         given_up: list[ImageRecord] = []
+        unsaved_count = 0
         for first in range(0, request.image_count, request.batch_size):
             if observer.stop_requested():
                 break
@@ -157,11 +158,14 @@ class DiffusersHost:
                 if not delivered:
                     raise
                 notices.append(f"The job ended early: {error}")
+                unsaved_count = 1
                 break
         interrupted = len(delivered) + len(given_up) < request.image_count
         if not delivered and given_up:
             raise LadderExhaustedError(f"No image could be made: {given_up[0].message}")
-        return JobResult(facts.job_id, tuple(delivered.values()), tuple(given_up), tuple(notices), interrupted)
+        return JobResult(
+            facts.job_id, tuple(delivered.values()), tuple(given_up), tuple(notices), interrupted, unsaved_count
+        )
 
     def _deliver(
         self,

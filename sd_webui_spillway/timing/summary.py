@@ -32,6 +32,9 @@ class Result(Protocol):
     @property
     def interrupted(self) -> bool: ...
 
+    @property
+    def unsaved_count(self) -> int: ...
+
 
 def badge_text(record: ImageRecord) -> str:
     """``1.84 s · 10.9 it/s · 3.1 GiB + 0.4 shared · medvram``; what is unknown is left out."""
@@ -64,7 +67,9 @@ def job_sentence(result: Result, asked_count: int | None = None) -> str:
     recoveries = _recoveries([*delivered, *lost])
     parts.append(_count(recoveries, "out-of-memory recovery", "out-of-memory recoveries") if recoveries else "")
     parts.append("stopped before the end" if result.interrupted else "")
-    parts.append(f"{_count(len(lost), 'image')} given up" if lost else "nothing lost")
+    parts.append(f"{_count(len(lost), 'image')} given up" if lost else "")
+    parts.append(f"{_count(result.unsaved_count, 'image')} could not be saved" if result.unsaved_count else "")
+    parts.append("" if lost or result.unsaved_count else "nothing lost")
     return "; ".join(part for part in parts if part) + "."
 
 

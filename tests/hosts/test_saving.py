@@ -13,6 +13,7 @@ from PIL import Image
 from sd_webui_spillway.errors import StorageError
 from sd_webui_spillway.host_port import ImageRequest
 from sd_webui_spillway.placement import Profile
+from sd_webui_spillway.timing import job_sentence
 from tests.hosts.rig import Watcher, pixels, same
 
 REQUEST = ImageRequest("a “red” circle", width=64, height=64, steps=1, seed=5, batch_count=2)
@@ -136,5 +137,7 @@ def test_a_disk_that_fills_in_the_middle_keeps_what_is_finished(roomy, monkeypat
     assert len(result.images) == 1
     assert result.images[0].path.is_file()
     assert result.interrupted
+    assert result.unsaved_count == 1
+    assert "nothing lost" not in job_sentence(result, REQUEST.image_count)
     assert "The job ended early" in result.notices[-1]
     assert "No space left on device" in result.notices[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,11 @@ def test_a_job_without_trouble_one_with_losses_one_stopped_and_an_empty_one() ->
     assert job_sentence(result([])) == "0 of 0 images in 0.00 s; nothing lost."
 
 
+def test_an_image_that_no_disk_took_is_not_called_kept() -> None:
+    full = dataclasses.replace(result([make_record(0)], interrupted=True), unsaved_count=1)
+    assert job_sentence(full) == "1 of 1 image in 1.84 s; stopped before the end; 1 image could not be saved."
+
+
 def test_a_sentence_needs_only_records() -> None:
     @dataclass(frozen=True)
     class Image:
@@ -102,5 +108,6 @@ def test_a_sentence_needs_only_records() -> None:
         images: tuple[Image, ...]
         given_up: tuple[ImageRecord, ...] = ()
         interrupted: bool = False
+        unsaved_count: int = 0
 
     assert job_sentence(Plain((Image(make_record(0)),))).startswith("1 of 1 image")
