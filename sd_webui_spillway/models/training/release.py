@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,6 +29,8 @@ def release(store: Store, config: ModelConfig, modules: Modules) -> Path:
 
     def write(folder: Path) -> None:
         halves = Modules(_half(modules.unet), _half(modules.vae), tuple(map(_half, modules.text_encoders)))
+        vae: Any = halves.vae  # made before its latents' deviation was known
+        vae.register_to_config(scaling_factor=config.vae["scaling_factor"])
         tokenizer_folder = store.folder / "tokenizer"
         pipeline = assemble(config, halves, store.folder, tokenizer_folder)
         with quiet_libraries():

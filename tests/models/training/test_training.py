@@ -82,8 +82,10 @@ def test_the_release_is_a_model_with_a_lora(finished, cache):
 def test_the_released_weights_are_those_that_were_learnt(finished, cache):
     from sd_webui_spillway.models import load_model
 
-    learnt = Store(finished[0].parent).load("denoiser")
-    unet = load_model(finished[0] / "model", cache).pipeline.unet.state_dict()
+    store = Store(finished[0].parent)
+    learnt, pipeline = store.load("denoiser"), load_model(finished[0] / "model", cache).pipeline
+    assert pipeline.vae.config.scaling_factor == store.facts()["scaling_factor"] != 0.18215
+    unet = pipeline.unet.state_dict()
     assert len(unet) > 50
     for name, tensor in unet.items():
         assert torch.equal(tensor, learnt[f"unet.{name}"].half().float()), name
