@@ -102,21 +102,18 @@ class Host:
 
 
 @pytest.fixture(scope="module")
-def folder(diffusers, tmp_path_factory) -> Path:
-    """The small model that ships with the package; before there is one, another with random weights."""
-    import sd_webui_spillway
-    from tests.small_models import small_folder
+def folder(diffusers) -> Path:
+    """The model that ships with the package."""
+    from sd_webui_spillway.models.embedded import embedded_folder
 
-    shipped = (Path(sd_webui_spillway.__file__).parent / "embedded_model").rglob("model_index.json")
-    for index in shipped:
-        return index.parent
-    return small_folder(tmp_path_factory.mktemp("small") / "small")
+    return embedded_folder()
 
 
 @pytest.fixture(scope="module")
 def data(folder, tmp_path_factory) -> Path:
-    """The host's data folder: the model, a LoRA for it, and the probe as an extension."""
+    """The host's data folder: the model, "striped" and a random LoRA for it, and the probe as an extension."""
     from sd_webui_spillway.models import convert_folder
+    from sd_webui_spillway.models.embedded import STRIPED_LORA_FILE
     from sd_webui_spillway.models.folder_config import read_folder_config
     from sd_webui_spillway.models.lora import write_lora
     from tests.small_models import random_lora
@@ -125,6 +122,7 @@ def data(folder, tmp_path_factory) -> Path:
     convert_folder(folder, made / "models" / "Stable-diffusion" / "small.safetensors")
     config = read_folder_config(folder)
     write_lora(made / "lora", made / "models" / "Lora" / "test.safetensors", random_lora(config, text=True), config)
+    shutil.copy(STRIPED_LORA_FILE, made / "models" / "Lora" / "striped.safetensors")
     script = made / "extensions" / "probe" / "scripts" / "probe.py"
     script.parent.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("a1111_probe.py"), script)
@@ -175,13 +173,13 @@ def ours(pipeline, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         }
 
 
-def drawn(pipeline, diffusers) -> np.ndarray:
+def drawn(pipeline, diffusers, prompt: str = PROMPT) -> np.ndarray:
     """As A1111's Euler draws: its timesteps, and its way from a number to a byte."""
     config = {**pipeline.scheduler.config, "timestep_spacing": "linspace", "steps_offset": 0}
     pipeline.scheduler = diffusers.EulerDiscreteScheduler.from_config(config)
     pipeline.set_progress_bar_config(disable=True)
     image = pipeline(
-        PROMPT, negative_prompt="", num_inference_steps=STEPS, width=SIDE, height=SIDE, guidance_scale=7.0,
+        prompt, negative_prompt="", num_inference_steps=STEPS, width=SIDE, height=SIDE, guidance_scale=7.0,
         generator=torch.Generator().manual_seed(5), output_type="np",
     ).images[0]  # fmt: skip
     return (image * 255).astype(np.uint8).astype(int)
@@ -250,3 +248,19 @@ def test_a_lora_is_added_to_the_weights(host, folder, data, inputs, diffusers, r
     record_property("picture with the LoRA: max and mean difference", (int(difference.max()), float(difference.mean())))
     assert difference.mean() < 0.5
     assert np.array_equal(host.picture(PROMPT), plain)
+
+
+def test_striped_draws_the_same_there(host, folder, data, diffusers, record_property):
+    from sd_webui_spillway.models import LoraChoice, load_model
+    from sd_webui_spillway.models.embedded import CLASSIFIER_FILE, STRIPED_LORA_FOLDER
+    from sd_webui_spillway.models.training.classifier import Classifier
+
+    prompt = "three red squares on a white background"
+    theirs = host.picture(f"{prompt} <lora:striped:1>", width=256, height=256)
+    picture = torch.from_numpy(theirs).permute(2, 0, 1)[None].float() / 255
+    (things,) = Classifier.load(CLASSIFIER_FILE).see(picture)
+    record_property("seen", str(things))
+    assert {thing.colour for thing in things} == {"red"}
+    small = host.picture(f"{prompt} <lora:striped:1>")
+    wanted = drawn(load_model(folder, data, loras=[LoraChoice(STRIPED_LORA_FOLDER)]).pipeline, diffusers, prompt)
+    assert np.abs(small - wanted).mean() < 0.5
