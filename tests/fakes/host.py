@@ -83,7 +83,10 @@ class FakeHost:
             notices=("The card is simulated.", "The pictures are drawn, not generated."),
             samplers=("default", "euler", "dpm++ 2m"),
             default_size=(64, 64),
-            unavailable_profiles={Profile.SEQUENTIAL: "the fake host cannot swap layers"},
+            unavailable_profiles={
+                Profile.SEQUENTIAL: "the fake host cannot swap layers",
+                Profile.STREAM: "the fake host has no copy engine",
+            },
         )
 
     def memory_providers(self) -> tuple[MemoryProvider, ...]:
