@@ -10,7 +10,7 @@ from sd_webui_spillway.models.training.classifier_training import ClassifierPlan
 
 FEW = Vocabulary(shapes=("circle", "cross"), colours=("red", "green", "blue"))
 QUICK = ClassifierPlan(
-    steps=480, batch=24, pool=900, side_pixels=64, width=8, learning_rate=2e-2, checked=200, vocabulary=FEW
+    steps=480, batch=24, pool=900, side_pixels=64, width=8, learning_rate=1e-2, checked=200, vocabulary=FEW
 )
 
 
