@@ -50,13 +50,16 @@ def train(options: argparse.Namespace) -> int:
     if options.minutes is not None and options.minutes <= 0:
         raise BadInputError(f"The minutes must be above 0, not {options.minutes:g}.")
     seconds = None if options.minutes is None else options.minutes * _SECONDS_A_MINUTE
+    device = device_named(options.device)
+    if device.type == "cpu" and options.recipe == "full":
+        errors_console().print("On a processor the full recipe takes days; it is meant for a GPU. Ctrl-C stops it.")
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TimeRemainingColumn(), TextColumn("{task.fields[loss]}"),
     )  # fmt: skip
     with Progress(*columns, console=errors_console()) as progress:
         training = Training(
-            RECIPES[options.recipe], Store(options.folder), device_named(options.device), _Shown(progress),
+            RECIPES[options.recipe], Store(options.folder), device, _Shown(progress),
             Clock(seconds),
         )  # fmt: skip
         try:

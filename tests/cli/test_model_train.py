@@ -41,3 +41,10 @@ def test_a_missing_package_is_said_before_anything_is_begun(spillway, tmp_path, 
     assert answer.code == 1
     assert "a_package_nobody_has" in answer.sentence()
     assert not (tmp_path / "run").exists()
+
+
+def test_days_of_work_on_a_processor_are_announced(spillway, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_module.Training, "run", lambda self: tmp_path)
+    answer = spillway("model", "train", tmp_path / "run", "--device", "cpu")
+    assert answer.code == 0
+    assert "takes days" in answer.err
