@@ -17,20 +17,6 @@ from tests.fakes.faults import CallFault
 from tests.placed_rig import PLACEMENTS, Rig, assert_close, assert_same, weights
 
 
-@pytest.fixture
-def card():
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA GPU that torch can use")
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.benchmark = False
-    gc.collect()
-    torch.cuda.empty_cache()
-    card = CudaCard()
-    yield card
-    card.close()
-
-
 def job_of(rows=2, size=16):
     """A job with its results in system memory."""
     return lambda rig: {name: tensor.cpu() for name, tensor in rig.job(rows=rows, size=size).items()}

@@ -22,20 +22,6 @@ from tests.placed_rig import Rig, assert_same
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture
-def card():
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA GPU that torch can use")
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.benchmark = False
-    gc.collect()
-    torch.cuda.empty_cache()
-    card = CudaCard(link=True)
-    yield card
-    card.close()
-
-
 class Deep(nn.Module):
     """``depth`` linear layers of ``width``, in half precision."""
 
