@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -168,6 +169,9 @@ class HostInfo:
     default_size: tuple[int, int] = (512, 512)
     """Width and height that the model was made for."""
     unavailable_profiles: Mapping[Profile, str] = field(default_factory=dict)
+    makes_its_own_images: bool = False
+    """The program has pages of its own for making images: the panel shows no form, and :meth:`Host.generate` is never
+    called; its jobs are reported through :meth:`~.session.Session.foreign_job`."""
 
 
 class Host(Protocol):
@@ -178,6 +182,13 @@ class Host(Protocol):
 
     def memory_providers(self) -> tuple[MemoryProvider, ...]:
         """What this host knows of memory, asked before the machine's own providers."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Held around a switch, and taken before the session's own lock: the host's turn among its own jobs.
+
+        Raises:
+            UnavailableError: one of its jobs is running.
+        """
 
     def switch(self, profile: Profile) -> None:
         """Place the weights so, now, without reloading the model; ``AUTO`` leaves them and lets each job choose.

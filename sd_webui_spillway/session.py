@@ -108,7 +108,7 @@ class Session:
         if reason:
             raise UnavailableError(f"The profile “{profile}” is unavailable, because {reason}.")
         started = time.perf_counter()
-        with self._exclusive():
+        with self._host.turn(), self._exclusive():
             self._host.switch(profile)
             self._settings.change(profile=profile)
         return time.perf_counter() - started
@@ -156,22 +156,20 @@ class Session:
         samplers = self.info().samplers
         if request.sampler not in samplers:
             raise BadInputError(f"There is no sampler “{request.sampler}”; choose one of {', '.join(samplers)}.")
-        with self._exclusive():
-            job_id = uuid.uuid4().hex
-            log_failures: list[str] = []
-            notices_before = len(self.log.notices)
-            with _Recorder(self.log, self.monitor, log_failures) as recorder:
-                tracker = JobTracker(job_id, request, profile, recorder.image, recorder.batch)
-                self._job = tracker
-                if self._closing:
-                    tracker.request_stop()  # close() looked before this job was there to be stopped
-                try:
-                    result = self._host.generate(request, profile, job_id, self.output_folder, tracker)
-                finally:
-                    self._job = None
-            notices = (*result.notices, *log_failures, *self.log.notices[notices_before:])
-            self._last_job = replace(result, notices=notices)
-            return self._last_job
+        with self._running(request, profile) as job:
+            job.result = self._host.generate(request, profile, job.job_id, self.output_folder, job.tracker)
+        return job.result
+
+    @contextmanager
+    def foreign_job(self, request: ImageRequest, profile: Profile | None = None) -> Iterator[RunningJob]:
+        """A job that the host makes by itself, from here to the end of the block; leave in :attr:`RunningJob.result`
+        what came of it.
+
+        Raises:
+            UnavailableError: another job is running, or a switch is.
+        """
+        with self._running(request, profile or self.settings.profile) as job:
+            yield job
 
     def stop(self) -> bool:
         """Ask the running job to end; False where none runs."""
@@ -205,6 +203,24 @@ class Session:
         return PROFILES[profile].unavailable_because or self.info().unavailable_profiles.get(profile)
 
     @contextmanager
+    def _running(self, request: ImageRequest, profile: Profile) -> Iterator[RunningJob]:
+        with self._exclusive():
+            failures: list[str] = []
+            notices_before = len(self.log.notices)
+            with _Recorder(self.log, self.monitor, failures) as recorder:
+                job = RunningJob(JobTracker(uuid.uuid4().hex, request, profile, recorder.image, recorder.batch))
+                self._job = job.tracker
+                if self._closing:
+                    job.tracker.request_stop()  # close() looked before this job was there to be stopped
+                try:
+                    yield job
+                finally:
+                    self._job = None
+                    if job.result is not None:
+                        notices = (*job.result.notices, *failures, *self.log.notices[notices_before:])
+                        self._last_job = job.result = replace(job.result, notices=notices)
+
+    @contextmanager
     def _exclusive(self) -> Iterator[None]:
         if not self._busy.acquire(blocking=False):
             raise UnavailableError("A job is running; wait for it or stop it first.")
@@ -215,6 +231,20 @@ class Session:
             yield
         finally:
             self._busy.release()
+
+
+class RunningJob:
+    """One job while it runs."""
+
+    def __init__(self, tracker: JobTracker) -> None:
+        self.tracker = tracker
+        """What the host tells of its progress and its images."""
+        self.result: JobResult | None = None
+        """What came of it; ``None`` leaves no result behind. What the session knows of it is added at the end."""
+
+    @property
+    def job_id(self) -> str:
+        return self.tracker.job_id
 
 
 class _Recorder(ExitStack):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,9 @@ class SmallHost:
 
     def memory_providers(self) -> tuple[MemoryProvider, ...]:
         return ()
+
+    def turn(self):
+        return nullcontext()
 
     def switch(self, profile: Profile) -> None:
         if self.error is not None:
@@ -323,3 +327,16 @@ def test_settings_that_cannot_be_saved_hold_for_the_session_and_are_said(tmp_pat
     with pytest.raises(StorageError, match="cannot be saved"):
         file.change(badges=False)
     assert not file.value.badges
+
+
+def test_a_job_that_the_host_makes_by_itself_is_followed_logged_and_kept(session: Session) -> None:
+    with session.foreign_job(ImageRequest(steps=4), Profile.MEDVRAM) as job:
+        job.tracker.step(1, 4)
+        assert session.progress().job_id == job.job_id
+        with pytest.raises(UnavailableError, match="A job is running"):
+            session.set_profile(Profile.DEDICATED)
+        record = job.tracker.image(make_record(job_id=job.job_id))
+        job.result = JobResult(job.job_id, (DeliveredImage(record, Path("a.png")),))
+    assert session.progress() is None
+    assert session.last_job().job_id == job.job_id
+    assert [row.record_id for row in session.log.records()] == [record.record_id]

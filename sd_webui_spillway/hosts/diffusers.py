@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,9 @@ class DiffusersHost:
 
     def memory_providers(self) -> tuple[MemoryProvider, ...]:
         return (CardMemory(self._card, self._ledger),)
+
+    def turn(self) -> AbstractContextManager[None]:
+        return nullcontext()  # nobody else has jobs here
 
     def switch(self, profile: Profile) -> None:
         if profile is Profile.AUTO:

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,6 +92,9 @@ class FakeHost:
 
     def memory_providers(self) -> tuple[MemoryProvider, ...]:
         return (self.memory,)
+
+    def turn(self):
+        return nullcontext()
 
     def switch(self, profile: Profile) -> None:
         self.switched.append(profile)
