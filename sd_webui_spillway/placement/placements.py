@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
@@ -54,39 +55,45 @@ class Placement(Protocol):
 
 
 class WholeModel:
-    """``dedicated``: every component stays on the card; system memory keeps no second copy."""
+    """``dedicated``: every component stays on the card; system memory keeps no second copy.
+
+    Where a weight is, it asks the card: a host that moves its own model about, and brings it back, does no harm.
+    """
 
     profile = Profile.DEDICATED
 
     def __init__(self, components: Sequence[Component], card: Card) -> None:
         self._card = card
-        slots = SlotTable(keep_masters=False)
-        self._units = [WeightUnit(slots.slots_of([c.module])) for c in components]
+        self._modules = [component.module for component in components]
+        self._complete = False
 
     def apply(self) -> None:
-        complete = False
         try:
-            for unit in self._units:
-                unit.load(self._card)
-            complete = True
+            self.repair()
         finally:
-            if not complete:
+            if not self._complete:
                 self.undo()
 
     def undo(self) -> None:
-        for unit in reversed(self._units):
-            unit.evict(self._card)
+        self._complete = False
+        for tensor in self._tensors():
+            if self._card.holds(tensor):
+                tensor.data = self._card.fetch(tensor.data)
 
     def enter(self, component: Component, call: str) -> None:
         """Everything is there already, unless a repair did not fit."""
-        self.repair()
+        if not self._complete:
+            self.repair()
 
     def leave(self, component: Component, call: str, *, complete: bool) -> None:
         """Everything stays."""
 
     def repair(self) -> None:
-        for unit in self._units:
-            unit.load(self._card)
+        self._complete = False
+        for tensor in self._tensors():
+            if not self._card.holds(tensor):
+                tensor.data = self._card.put(self._card.resting(tensor))
+        self._complete = True
 
     def rest(self) -> None:
         """Everything belongs on the card for good."""
@@ -94,6 +101,11 @@ class WholeModel:
     def shrink(self, component: Component, call: str, lacking_bytes: int | None) -> str | None:
         """Everything or nothing: there is no smaller way to do this."""
         return None
+
+    def _tensors(self) -> Iterator[torch.Tensor]:
+        for module in self._modules:
+            yield from module.parameters()
+            yield from module.buffers()
 
 
 class OneAtATime:
