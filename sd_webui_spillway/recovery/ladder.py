@@ -10,7 +10,7 @@ from ..placement.component import Component
 from ..placement.placed_model import PlacedModel
 from ..placement.profile import Profile
 from ..units import MIB
-from .tiled_vae import cannot_tile_because
+from .vae_layers import cannot_tile_because
 
 _LOWERED_BYTES = 64 * MIB
 """Where free memory is in pieces, a call may lack next to nothing and still not get it."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch import nn
 
 from ..placement.card import Card
 from .method_patch import MethodPatch
+from .vae_layers import Activation, Conv, Layer, NormActConv, Resize, Resnet, Whole, layers
 
 _COPIES_PER_STRIP = 10
 """Strips of one layer alive at once at the worst moment: input, float32 copies for the norm, output, statistics."""
@@ -30,76 +30,18 @@ _MIN_ROWS = 8
 @contextmanager
 def tiled_forward(module: nn.Module, card: Card) -> Iterator[None]:
     """While open, ``module`` (a VAE's encoder or decoder) runs in strips."""
-    layers = list(_layers(module))
+    known = list(layers(module))
 
     def around(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         del original
         sample = args[0] if args else kwargs["sample"]
-        return _Strips(card, layers).run(sample)
+        return _Strips(card, known).run(sample)
 
     patch = MethodPatch(module, "forward", around)
     try:
         yield
     finally:
         patch.undo()
-
-
-def cannot_tile_because(module: nn.Module) -> str | None:
-    """Why this encoder or decoder cannot run in strips; ``None`` if it can."""
-    blocks = getattr(module, "up_blocks", None) or getattr(module, "down_blocks", None)
-    if blocks is None or not hasattr(module, "mid_block") or not hasattr(module, "conv_norm_out"):
-        return f"the structure of {type(module).__name__} is not known"
-    for block in blocks:
-        if getattr(block, "attentions", None):
-            return "it has attention outside its middle block"
-        if any(not isinstance(resnet.norm1, nn.GroupNorm) for resnet in block.resnets):
-            return "it normalises by something other than group norm"
-    return None
-
-
-@dataclass(frozen=True)
-class _Whole:
-    run: Callable[[torch.Tensor], torch.Tensor]
-
-
-@dataclass(frozen=True)
-class _Conv:
-    conv: nn.Conv2d
-
-
-@dataclass(frozen=True)
-class _Resnet:
-    block: Any
-
-
-@dataclass(frozen=True)
-class _Resize:
-    module: nn.Module
-    up: bool
-
-
-@dataclass(frozen=True)
-class _NormActConv:
-    norm: nn.GroupNorm
-    act: nn.Module
-    conv: nn.Module
-
-
-def _layers(module: Any) -> Iterator[Any]:
-    """The layers of a diffusers VAE encoder or decoder, in order."""
-    if hasattr(module, "up_blocks"):
-        yield _Whole(module.conv_in)
-        yield _Whole(module.mid_block)
-        for block in module.up_blocks:
-            yield from (_Resnet(resnet) for resnet in block.resnets)
-            yield from (_Resize(resize, up=True) for resize in block.upsamplers or ())
-    else:
-        yield _Conv(module.conv_in)
-        for block in module.down_blocks:
-            yield from (_Resnet(resnet) for resnet in block.resnets)
-            yield from (_Resize(resize, up=False) for resize in block.downsamplers or ())
-        yield _Whole(module.mid_block)
-    yield _NormActConv(module.conv_norm_out, module.conv_act, module.conv_out)
 
 
 class _Map:
@@ -138,9 +80,9 @@ class _Map:
 class _Strips:
     """One run over one input."""
 
-    def __init__(self, card: Card, layers: list[Any]) -> None:
+    def __init__(self, card: Card, known: list[Layer]) -> None:
         self._card = card
-        self._layers = layers
+        self._layers = known
 
     def run(self, sample: torch.Tensor) -> torch.Tensor:
         current = _Map(self._card, [sample], sample.shape[2])
@@ -148,37 +90,36 @@ class _Strips:
             current = self._apply(layer, current)
         return current.rows(0, current.height)
 
-    def _apply(self, layer: Any, x: _Map) -> _Map:
-        if isinstance(layer, _Whole):
+    def _apply(self, layer: Layer, x: _Map) -> _Map:
+        if isinstance(layer, Whole):
             output = layer.run(x.rows(0, x.height))
             return _Map(self._card, [output], output.shape[2])
-        if isinstance(layer, _Conv):
-            widens = -(-layer.conv.out_channels // layer.conv.in_channels)
-            return self._by_strips(x, lambda first, last: self._convolve(x, first, last, layer.conv), growth=widens)
-        if isinstance(layer, _NormActConv):
-            norm = self._normaliser(layer.norm, x)
-            return self._by_strips(x, lambda first, last: self._convolve(x, first, last, layer.conv, norm, layer.act))
-        if isinstance(layer, _Resize):
+        if isinstance(layer, Conv):
+            conv = layer.conv
+            widens = -(-conv.out_channels // conv.in_channels)
+            return self._by_strips(x, lambda first, last: self._convolve(x, first, last, conv), growth=widens)
+        if isinstance(layer, NormActConv):
+            end, norm = layer, self._normaliser(layer.norm, x)
+            return self._by_strips(x, lambda first, last: self._convolve(x, first, last, end.conv, norm, end.act))
+        if isinstance(layer, Resize):
             return self._resize(layer, x)
-        return self._resnet(layer.block, x)
+        return self._resnet(layer, x)
 
-    def _resnet(self, block: Any, x: _Map) -> _Map:
+    def _resnet(self, block: Resnet, x: _Map) -> _Map:
         norm1 = self._normaliser(block.norm1, x)
-        act = block.nonlinearity
-        inner = self._by_strips(x, lambda first, last: self._convolve(x, first, last, block.conv1, norm1, act))
+        inner = self._by_strips(x, lambda first, last: self._convolve(x, first, last, block.conv1, norm1, block.act))
         norm2 = self._normaliser(block.norm2, inner)
 
         def strip(first: int, last: int) -> torch.Tensor:
-            residual = self._convolve(inner, first, last, block.conv2, norm2, act)
+            residual = self._convolve(inner, first, last, block.conv2, norm2, block.act)
             straight = x.rows(first, last)
-            if block.conv_shortcut is not None:
-                straight = block.conv_shortcut(straight)
-            output: torch.Tensor = (straight + residual) / block.output_scale_factor
-            return output
+            if block.shortcut is not None:
+                straight = block.shortcut(straight)
+            return (straight + residual) / block.scale
 
         return self._by_strips(inner, strip)
 
-    def _resize(self, layer: _Resize, x: _Map) -> _Map:
+    def _resize(self, layer: Resize, x: _Map) -> _Map:
         def enlarged(first: int, last: int) -> torch.Tensor:
             above, below = min(1, first), min(1, x.height - last)
             output: torch.Tensor = layer.module(x.rows(first - above, last + below))
@@ -199,7 +140,7 @@ class _Strips:
         last: int,
         conv: nn.Module,
         norm: Callable[[torch.Tensor], torch.Tensor] | None = None,
-        act: nn.Module | None = None,
+        act: Activation | None = None,
     ) -> torch.Tensor:
         """Rows ``first`` to ``last`` of conv(act(norm(x))). The convolution pads with zeros all round, which is right
         at the picture's edge and cut away elsewhere."""

@@ -7,28 +7,37 @@ import torch
 from torch import nn
 
 from sd_webui_spillway.placement.simulated import SimulatedCard
-from sd_webui_spillway.recovery.tiled_vae import cannot_tile_because, tiled_forward
+from sd_webui_spillway.recovery.tiled_vae import tiled_forward
+from sd_webui_spillway.recovery.vae_layers import cannot_tile_because
 from sd_webui_spillway.units import KIB, MIB
+from tests.original_coders import OriginalDecoder, OriginalEncoder
 from tests.placed_rig import NarrowCard, make
 from tests.torch_models import Attention, Decoder, Encoder, TextEncoder, UNet, Vae
 
 SIZES = [(8, 8), (9, 7), (16, 16), (17, 12), (23, 31), (40, 8), (64, 33), (1, 1), (2, 3), (3, 90)]
 
 
+CODERS = {
+    "encode": (Encoder, 3), "decode": (Decoder, 4), "original encode": (OriginalEncoder, 3),
+    "original decode": (OriginalDecoder, 4),
+}
+
+
 def coder(kind):
-    return (make(Decoder), 4) if kind == "decode" else (make(Encoder), 3)
+    module, channels = CODERS[kind]
+    return make(module), channels
 
 
 @pytest.mark.parametrize("card", [SimulatedCard(512 * MIB), SimulatedCard(2 * MIB), NarrowCard(512 * MIB)],
                          ids=["roomy", "small", "narrow"])
-@pytest.mark.parametrize("kind", ["encode", "decode"])
+@pytest.mark.parametrize("kind", CODERS)
 @pytest.mark.parametrize("samples", [1, 2])
 @torch.no_grad()
 def test_strips_equal_the_whole(card, kind, samples):
     module, channels = coder(kind)
     torch.manual_seed(0)
     for height, width in SIZES:
-        if kind == "encode" and min(height, width) < 2:
+        if kind.endswith("encode") and min(height, width) < 2:
             continue
         x = torch.randn(samples, channels, height, width)
         whole = module(x)
@@ -39,7 +48,7 @@ def test_strips_equal_the_whole(card, kind, samples):
     assert "forward" not in vars(module)
 
 
-@pytest.mark.parametrize("kind", ["encode", "decode"])
+@pytest.mark.parametrize("kind", CODERS)
 @torch.no_grad()
 def test_a_bright_picture_keeps_its_statistics(kind):
     """A large mean makes the difference of squares lose digits; the sums are kept in float64."""
@@ -51,11 +60,11 @@ def test_a_bright_picture_keeps_its_statistics(kind):
         assert (module(x) - whole).abs().max() <= 1e-3
 
 
-@pytest.mark.parametrize("kind", ["encode", "decode"])
+@pytest.mark.parametrize("kind", CODERS)
 @torch.no_grad()
 def test_the_peak_is_lower_than_the_wholes(kind):
     module, channels = coder(kind)
-    x = torch.randn(1, channels, 256, 64) if kind == "encode" else torch.randn(1, channels, 128, 32)
+    x = torch.randn(1, channels, 256, 64) if kind.endswith("encode") else torch.randn(1, channels, 128, 32)
     peaks = []
     for limit, tiled in ((512 * MIB, False), (2 * MIB, True)):
         card = SimulatedCard(limit)
@@ -105,6 +114,11 @@ def test_it_says_why_a_module_cannot_run_in_strips():
     assert cannot_tile_because(make(Encoder)) is None
     assert cannot_tile_because(make(TextEncoder)) == "the structure of TextEncoder is not known"
     assert cannot_tile_because(make(Vae)) == "the structure of Vae is not known"
+    assert cannot_tile_because(make(OriginalDecoder)) is None
+    assert cannot_tile_because(make(OriginalEncoder)) is None
+    original = make(OriginalDecoder)
+    original.up[0].attn.append(Attention(8))
+    assert cannot_tile_because(original) == "it has attention outside its middle block"
     attentive = make(Decoder)
     attentive.up_blocks[0].attentions = nn.ModuleList([Attention(8)])
     assert cannot_tile_because(attentive) == "it has attention outside its middle block"
