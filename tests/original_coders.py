@@ -90,8 +90,8 @@ class OriginalEncoder(_Coder):
     """Half the picture's size."""
 
     def __init__(self) -> None:
-        super().__init__(8, 16, 8, 3)
-        self.down = nn.ModuleList([_level(8, 8, downsample=OriginalDownsample(8)), _level(8, 16)])
+        super().__init__(8, 8, 8, 3)
+        self.down = nn.ModuleList([_level(8, 8, downsample=OriginalDownsample(8)), _level(8, 8)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.conv_in(x)
