@@ -19,6 +19,7 @@ from .stages import Stages
 from .unharmed import Unharmed
 from .warmth import Warmth
 
+
 class JobWatch:
     """txt2img, img2img, each cell of an X/Y/Z plot, each file of a batch folder, each request of the API.
 

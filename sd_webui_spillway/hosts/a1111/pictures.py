@@ -93,8 +93,8 @@ def _place_described(run: Run, named: dict[str, Any]) -> int | None:
     It does so with the seeds of the batch; pictures before hires fix, grids and ``params.txt`` are described with
     those of the whole request, before the pixels are there, or by the main prompt.
     """
-    p = run.p
-    index, seeds = named.get("index"), p.seeds
+    index: int | None = named.get("index")
+    seeds: list[int] | None = run.p.seeds
     if not run.leads(named.get("p")) or named.get("use_main_prompt") or index is None or seeds is None:
         return None
     return index if named.get("all_seeds") is seeds and index < len(seeds) else None
