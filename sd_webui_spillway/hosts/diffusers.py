@@ -25,7 +25,8 @@ from ..timing.image_record import ImageRecord
 from ..units import format_bytes
 from .card_memory import CardMemory
 from .diffusers_batch import Batch, InterruptedBatchError, JobFacts
-from .diffusers_model import ExecutionDevice, FootprintMeter, components_of, image_to_image
+from .diffusers_model import ExecutionDevice, PipelineShapes, components_of, image_to_image
+from .footprint_meter import FootprintMeter
 from .image_files import check_writable
 from .samplers import SAMPLER_NAMES, make_scheduler
 
@@ -45,7 +46,8 @@ class DiffusersHost:
         self._scheduler = self._pipeline.scheduler
         components = components_of(self._pipeline)
         overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD
-        self._meter = FootprintMeter(self._pipeline, components, overhead, streams=card.no_link_because is None)
+        shapes = PipelineShapes(self._pipeline)
+        self._meter = FootprintMeter(components, shapes, overhead, streams=card.no_link_because is None)
         self._placed = PlacedModel(components, card, self._ledger)
         self._vae = components[-1]
         self._guard = Guard(self._placed, on_rung=self._on_rung, whereabouts=self._whereabouts)

@@ -17,7 +17,7 @@ from ..placement.placed_model import PlacedModel
 from ..placement.profile import Profile
 from ..units import format_bytes
 from .ladder import CallMemory, LadderSwitches, Rung, RungKind, can_tile, climb
-from .method_patch import MethodPatch
+from .method_patch import PatchSet
 from .out_of_memory import is_out_of_memory, lacking_bytes
 from .row_split import call_by_rows, rows_of
 from .tiled_vae import tiled_forward
@@ -92,21 +92,24 @@ class Guard:
         self._whereabouts = whereabouts
         self._whole_batch_because = whole_batch_because
         self._memory: dict[tuple[str, str], CallMemory] = {}
-        self._patches: list[MethodPatch] = []
+        self._patches: PatchSet | None = None
+        self._inside: set[str] = set()
+        """Components whose call is running: what a call calls of its own component is part of it."""
 
     def install(self) -> None:
         """Wrap every component's calls. A second time does nothing."""
-        if self._patches:
+        if self._patches is not None:
             return
+        self._patches = PatchSet()
         for component in self._model.components:
             for call in component.calls:
-                self._patches.append(MethodPatch(component.module, call, self._wrapper(component, call)))
+                self._patches.wrap(component.module, call, self._wrapper(component, call))
 
     def undo(self) -> None:
         """Put every wrapped method back."""
-        while self._patches:
-            self._patches[-1].undo()
-            self._patches.pop()
+        if self._patches is not None:
+            self._patches.undo()
+            self._patches = None
 
     @contextmanager
     def job(self) -> Iterator[None]:
@@ -115,12 +118,15 @@ class Guard:
         try:
             yield
         finally:
-            self._memory.clear()
-            self._settle(profile)
+            self.settle(profile)
 
-    def _settle(self, profile: Profile | None) -> None:
-        """Somebody else may have taken the memory meanwhile: then no placement is in force, or still the smaller one,
-        and the job's images are not lost for it."""
+    def settle(self, profile: Profile | None) -> None:
+        """End a job: forget what the ladder learnt, and place the model so.
+
+        Somebody else may have taken the memory meanwhile: then no placement is in force, or still the smaller one, and
+        the job's images are not lost for it.
+        """
+        self._memory.clear()
         words = ""
         for _ in range(2):
             try:
@@ -140,11 +146,21 @@ class Guard:
         """Run this call in strips, if it can, from the start of the job, without failing first."""
         self._remembered(component, call).tiled = can_tile(component, call)
 
+    def plan_rows(self, component: Component, call: str, rows: int) -> None:
+        """Run this call with at most so many rows at once, from the start of the job, without failing first."""
+        self._remembered(component, call).rows_per_call = max(1, rows)
+
     def _wrapper(
         self, component: Component, call: str
     ) -> Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]:
         def guarded(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return self._call(component, call, original, args, kwargs)
+            if component.name in self._inside:
+                return original(*args, **kwargs)
+            self._inside.add(component.name)
+            try:
+                return self._call(component, call, original, args, kwargs)
+            finally:
+                self._inside.discard(component.name)
 
         return guarded
 

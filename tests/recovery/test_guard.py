@@ -239,3 +239,29 @@ def test_a_ladder_really_makes_room(expected):
         assert rig.model.profile is Profile.MEDVRAM
     assert RungKind.SMALLER_PLACEMENT in seen
     assert RungKind.TILE in seen
+
+
+def test_fewer_rows_at_once_can_be_planned(expected):
+    rig = rig_in(Profile.MEDVRAM)
+    calls = CallFault(rig.unet.module, "forward", 99)
+    rig.guard.install()
+    assert_same(rig.run_job(), expected)
+    whole = calls.attempts
+    with rig.guard.job():
+        rig.guard.plan_rows(rig.unet, "forward", 1)
+        assert_close(rig.job(), expected)
+    assert calls.attempts > 2 * whole
+    assert rig.rungs == []
+
+
+def test_what_a_call_calls_of_its_own_component_is_part_of_it(expected):
+    """A text encoder's ``encode`` calls its ``forward``: one placement and one ladder, not two."""
+    rig = rig_in(Profile.DEDICATED)
+    entered = []
+    original = rig.model.component_call
+    rig.model.component_call = lambda component, call: entered.append(call) or original(component, call)
+    encode = lambda module, args: rig.vae.module.encode(args[0].new_zeros(1, 3, 8, 8)) and None  # noqa: E731
+    rig.vae.module.decoder.register_forward_pre_hook(encode)
+    rig.guard.install()
+    assert_same(rig.run_job(), expected)
+    assert entered.count("encode") == 1

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from sd_webui_spillway.errors import UnavailableError
-from sd_webui_spillway.recovery.method_patch import MethodPatch
+from sd_webui_spillway.recovery.method_patch import MethodPatch, PatchSet
 
 
 class Doubler(nn.Module):
@@ -58,16 +57,37 @@ def test_an_instances_own_method_is_put_back():
 
 
 def test_two_patches_come_off_in_reverse_order():
-    module = Doubler()
-    first = MethodPatch(module, "forward", plus_one)
-    second = MethodPatch(module, "forward", plus_one)
+    module, patches = Doubler(), PatchSet()
+    patches.wrap(module, "forward", plus_one)
+    patches.wrap(module, "forward", plus_one)
     assert module(torch.tensor(3)) == 8
-    with pytest.raises(UnavailableError, match=r"Doubler\.forward cannot be undone, because another one was put over"):
-        first.undo()
-    assert module(torch.tensor(3)) == 8, "the later patch still stands"
-    second.undo()
-    first.undo()
+    patches.undo()
     assert "forward" not in vars(module)
+
+
+def test_a_patch_under_somebody_elses_stays_and_passes_through():
+    module = Doubler()
+    ours = MethodPatch(module, "forward", plus_one)
+    theirs = MethodPatch(module, "forward", lambda original, args, kwargs: original(*args, **kwargs) * 10)
+    assert module(torch.tensor(3)) == 70
+    ours.undo()
+    assert module(torch.tensor(3)) == 60, "theirs still stands, ours does nothing"
+    theirs.undo()
+    assert module(torch.tensor(3)) == 6
+
+
+def test_of_a_class_every_instance_is_wrapped_and_the_instance_comes_first():
+    module, seen = Doubler(), []
+
+    def watch(original, args, kwargs):
+        seen.append(args[0])
+        return original(*args, **kwargs)
+
+    patch = MethodPatch(Doubler, "forward", watch)
+    assert module(torch.tensor(3), times=3) == 9
+    patch.undo()
+    assert module(torch.tensor(3)) == 6
+    assert seen == [module]
 
 
 def test_an_exception_passes_through():
