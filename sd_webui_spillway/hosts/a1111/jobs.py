@@ -18,6 +18,7 @@ from .run import NothingMadeError, Run
 from .stages import Stages
 from .unharmed import Unharmed
 from .warmth import Warmth
+from .xyz import cap_asked
 
 
 class JobWatch:
@@ -53,7 +54,8 @@ class JobWatch:
         """Where in the running job the work is, for the words of a rung: "at step 14 of 30"."""
         run = self._run
         steps = run.batch.steps if run else None
-        return f"at step {steps.made + 1} of {steps.count}" if steps and steps.running and steps.count else ""
+        under_way = steps is not None and steps.running and steps.made < steps.count
+        return f"at step {steps.made + 1} of {steps.count}" if steps and under_way else ""
 
     def _process(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         outer = self.running()
@@ -88,6 +90,7 @@ class JobWatch:
     def _open(self, p: Any, stack: ExitStack) -> Run:
         asked = getattr(p, "spillway_profile", None)
         request = request_of(p)
+        stack.enter_context(cap_asked(self._session, p))
         job = stack.enter_context(self._session.foreign_job(request, asked))
         profile = asked or self._session.settings.profile
         placement = stack.enter_context(self._engine.job(request, profile, job.tracker))

@@ -144,7 +144,7 @@ class Batch:
             raise ValueError("the shared work of this batch has not ended")
         values = self.values(place)
         values.recorded = True
-        shared, own = self._shared.seconds, self._own.seconds
+        sampled = self._shared.seconds.get("sample")
         record = ImageRecord(
             record_id=values.record_id,
             job_id=self._job_id,
@@ -166,9 +166,9 @@ class Batch:
             sample_seconds=self._charged("sample"),
             hires_seconds=self._charged("hires"),
             decode_seconds=self._charged("decode"),
-            save_seconds=own.get("save"),
+            save_seconds=self._own.seconds.get("save"),
             total_seconds=self.seconds_so_far(),
-            steps_per_second=self.steps.first_pass / shared["sample"] if shared.get("sample") else None,
+            steps_per_second=(self.steps.first_pass / sampled) if sampled and self.steps.first_pass else None,
             warm_up=self.warm_up,
             peak_dedicated_bytes=self.peak_bytes(),
             peak_shared_bytes=None,

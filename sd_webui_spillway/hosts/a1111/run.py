@@ -248,6 +248,7 @@ class Run:
         elif isinstance(error, SpillwayError) and self.batch.failure is None and p.all_seeds:
             self.end_shared()
             self._record_given_up(str(error))
+            self.notices.append(str(error))
         if self._save_before is not None:
             p.do_not_save_samples = self._save_before
         for key, entry in ((KEY, self._entry), (ID_KEY, self._id_entry)):
