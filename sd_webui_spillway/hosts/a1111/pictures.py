@@ -94,10 +94,10 @@ def _place_described(run: Run, named: dict[str, Any]) -> int | None:
     those of the whole request, before the pixels are there, or by the main prompt.
     """
     index: int | None = named.get("index")
-    seeds: list[int] | None = run.p.seeds
+    seeds = run.p.seeds
     if not run.leads(named.get("p")) or named.get("use_main_prompt") or index is None or seeds is None:
         return None
-    return index if named.get("all_seeds") is seeds and index < len(seeds) else None
+    return index if index < len(seeds) and named.get("all_seeds") is seeds else None
 
 
 def _is_finished_image(run: Run, named: dict[str, Any]) -> bool:

@@ -65,11 +65,10 @@ def _ask_cap(p: Any, value: float, values: list[float]) -> None:
 
 
 def _confirm_caps(p: Any, values: list[float]) -> None:
-    for value in values:
-        try:
-            shared_cap_bytes(None, int(value * GIB), None)
-        except BadInputError as error:
-            raise RuntimeError(str(error)) from error
+    try:
+        shared_cap_bytes(None, int(min(values) * GIB), None)
+    except BadInputError as error:
+        raise RuntimeError(str(error)) from error
 
 
 @contextmanager
