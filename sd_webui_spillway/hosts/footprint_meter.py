@@ -1,4 +1,4 @@
-"""Footprints of requests: what each call of each component needs, its activations counted by running it without memory."""
+"""Footprints of requests: what each call of each component needs, activations counted by running it without memory."""
 
 from __future__ import annotations
 
