@@ -9,8 +9,6 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import Depends
-from fastapi.security import HTTPBasic
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -20,7 +18,6 @@ from ...panel.routes import PREFIX, build_router
 from ...session import Session
 
 _LOG_IN = "Log in first, as for the webui itself."
-_SHOWN_IN_DOCS = Depends(HTTPBasic(auto_error=False))
 
 
 def add_routes(app: Any, session: Session) -> None:
@@ -32,10 +29,10 @@ def add_routes(app: Any, session: Session) -> None:
     if any(getattr(route, "path", "").startswith(PREFIX) for route in app.routes):
         return
     accounts = _accounts(importlib.import_module("modules.shared").cmd_opts.api_auth)
-    app.include_router(build_router(session), dependencies=[_SHOWN_IN_DOCS] if accounts else [])
-    for route in app.routes:
-        if isinstance(route, Route) and route.path.startswith(PREFIX):
+    for route in build_router(session).routes:
+        if isinstance(route, Route):  # what include_router would make of it differs between versions of fastapi
             route.app = _LoggedInOnly(route.app, app, accounts)
+            app.router.routes.append(route)
     app.openapi_schema = None  # made anew, with these routes in it
 
 

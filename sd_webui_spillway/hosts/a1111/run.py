@@ -223,14 +223,15 @@ class Run:
             return None
         values = self.batch.values(place)
         if not values.recorded:
-            values.text = entry_text(
-                self._engine.profile_in_force(),
-                self._engine.resident_percent(),
-                self.batch.seconds_so_far(),
-                self.batch.peak_bytes(),
-                self._shared_peak.peak("shared_used_bytes"),
-                simulated=self._engine.simulated,
-            )
+            with self._unharmed("The infotext of an image lacks what it took"):
+                values.text = entry_text(
+                    self._engine.profile_in_force(),
+                    self._engine.resident_percent(),
+                    self.batch.seconds_so_far(),
+                    self.batch.peak_bytes(),
+                    self._shared_peak.peak("shared_used_bytes"),
+                    simulated=self._engine.simulated,
+                )
         return values.text
 
     def _id_entry(self, **webui: Any) -> str | None:
