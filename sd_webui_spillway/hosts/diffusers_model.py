@@ -68,6 +68,9 @@ class PipelineShapes:
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
 
+    def counts(self, component: Component) -> bool:
+        return True
+
     def inputs(self, component: Component, call: str, request: ImageRequest) -> Inputs:
         rows = rows_per_call(component, request)
         module: Any = component.module

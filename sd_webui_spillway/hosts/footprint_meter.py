@@ -15,13 +15,20 @@ from ..placement.stream import smallest_ring_bytes
 from ..planning.activation_meter import ActivationMeter, Inputs
 from ..planning.footprint import AllocatorOverhead, CallNeed, Footprint
 from ..recovery.ladder import can_tile
+from ..units import MIB
 
 _STRIP_ROWS, _STRIP_COPIES = 8, 10
 """The narrowest strip of a tiled VAE and how many copies of it live at once (see recovery.tiled_vae)."""
 
+_TEXT_ENCODER_BYTES = 64 * MIB
+"""A prompt of 77 tokens in the largest text encoder of SDXL: see bench/results, footprint."""
+
 
 class CallShapes(Protocol):
     """What a host hands to its components."""
+
+    def counts(self, component: Component) -> bool:
+        """Whether :meth:`inputs` knows this component's calls; those of others are taken as a text encoder's."""
 
     def inputs(self, component: Component, call: str, request: ImageRequest) -> Inputs:
         """Arguments of the shapes that the host passes in one call, filled with zeros, on the CPU; half precision as
@@ -49,7 +56,9 @@ class FootprintMeter:
         self._overhead = overhead
         self._components = components
         self._shapes = shapes
-        self._meters = {component.name: ActivationMeter(component.module) for component in components}
+        self._meters = {
+            component.name: ActivationMeter(component.module) for component in components if shapes.counts(component)
+        }
         self._largest_unit = {
             profile: largest_unit_bytes(profile, components)
             for profile in (Profile.LOWVRAM, Profile.SEQUENTIAL)
@@ -72,7 +81,9 @@ class FootprintMeter:
     def _need(self, component: Component, call: str, modules: Any, request: ImageRequest) -> CallNeed:
         whole = _weights_bytes(modules)
         key = (component.name, call, request.width, request.height, rows_per_call(component, request))
-        if key not in self._activations:
+        if component.name not in self._meters:
+            self._activations[key] = _TEXT_ENCODER_BYTES
+        elif key not in self._activations:
             self._activations[key] = self._meters[component.name].peak_bytes(
                 call, lambda: self._shapes.inputs(component, call, request)
             )

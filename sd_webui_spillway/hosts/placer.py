@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import UnavailableError, first_line
 from ..host_port import ImageRequest, Prediction
@@ -29,6 +29,10 @@ class JobPlan:
     estimated_dedicated_bytes: int | None
     notices: tuple[str, ...]
     footprint: Footprint
+
+    def with_tiles(self) -> JobPlan:
+        """The same with the VAE in strips."""
+        return replace(self, tiled=True)
 
 
 class Placer:

@@ -1,1 +1,2 @@
-"""AUTOMATIC1111's webui. Its ``modules`` are imported inside functions only: tests import these files without it."""
+"""The engine inside AUTOMATIC1111. What is the host's, ``modules.*``, is imported inside functions: tests and tools
+without a host read this package too."""
