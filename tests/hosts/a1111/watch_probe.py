@@ -20,12 +20,12 @@ from sd_webui_spillway.hosts.a1111.xyz import XyzAxes
 from sd_webui_spillway.memory.monitor import Monitor
 from sd_webui_spillway.memory.snapshot import MemoryReader
 from sd_webui_spillway.recovery.guard import LadderExhaustedError
+from sd_webui_spillway.recovery.method_patch import PatchSet
 from sd_webui_spillway.session import Session
 from sd_webui_spillway.settings import SettingsFile
 from sd_webui_spillway.timing.image_log import ImageLog
 from sd_webui_spillway.timing.log_rows import LogFilter
 from tests.fakes.a1111.engine import FakeEngine
-from tests.fakes.a1111.patches import PlainPatches
 from tests.fakes.host import FakeHost
 
 PLACES = {
@@ -64,7 +64,7 @@ class Plan:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
-def plant(patches: PlainPatches) -> None:
+def plant(patches: PatchSet) -> None:
     for place, (where, name) in PLACES.items():
         module, _, inner = where.partition(":")
         owner = importlib.import_module(module)
@@ -78,7 +78,7 @@ def plant(patches: PlainPatches) -> None:
 
 
 data = Path(shared.cmd_opts.data_dir)
-engine, plan, faults, patches = FakeEngine(), Plan(), PlainPatches(), PlainPatches()
+engine, plan, faults, patches = FakeEngine(), Plan(), PatchSet(), PatchSet()
 host = FakeHost()
 session = Session(
     host, Monitor(MemoryReader(host.memory_providers())), ImageLog(data / "images.sqlite3"),
