@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...host_port import ImageRequest, JobObserver
 from ...placement.profile import Profile
-
-Around = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-"""``around(original, args, kwargs)``: what runs in place of a patched function."""
-
-
-class Patches(Protocol):
-    """Reversible replacements of functions of the webui."""
-
-    def wrap(self, owner: Any, name: str, around: Around) -> None:
-        """Let ``around`` run in place of ``owner.name``; ``owner`` is a module or a class."""
 
 
 class JobPlacement(Protocol):

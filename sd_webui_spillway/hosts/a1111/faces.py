@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ...errors import first_line
+from ...recovery.method_patch import PatchSet
 from ...recovery.out_of_memory import is_out_of_memory
-from .engine_port import Patches
 from .rescue import OutOfRoomError
 from .stages import Watch
 
@@ -24,7 +24,7 @@ class Faces:
         self._inside = False
         self._swallowed: str | None = None
 
-    def install(self, patches: Patches) -> None:
+    def install(self, patches: PatchSet) -> None:
         patches.wrap(importlib.import_module("modules.face_restoration"), "restore_faces", self._restore)
         patches.wrap(importlib.import_module("modules.errors"), "report", self._report)
 

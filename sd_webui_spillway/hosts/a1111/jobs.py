@@ -8,9 +8,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from ...recovery.method_patch import PatchSet
 from ...session import Session
 from .asked import request_of
-from .engine_port import Engine, Patches
+from .engine_port import Engine
 from .faces import Faces
 from .lora_errors import LoraErrors
 from .pictures import Pictures
@@ -35,10 +36,10 @@ class JobWatch:
         self._thread: int | None = None
         self._warmth = Warmth()
         self._lora = LoraErrors()
-        self._patches: Patches | None = None
+        self._patches: PatchSet | None = None
         self._unharmed = Unharmed()
 
-    def install(self, patches: Patches) -> None:
+    def install(self, patches: PatchSet) -> None:
         """Wrap the webui's functions; ``patches`` takes them back."""
         self._patches = patches
         for part in (Stages(self), Pictures(self), Faces(self), self._lora):

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ...errors import first_line
+from ...recovery.method_patch import PatchSet
 from ...recovery.out_of_memory import is_out_of_memory
-from .engine_port import Patches
 
 _ATTRIBUTES = ("network_apply_weights", "loaded_networks", "extra_network_lora")
 _NEVER_WANTED = (("half applied", 0.0, 0.0, None),)
@@ -25,7 +25,7 @@ class LoraErrors:
         self._networks: Any = None
         self._hidden: str | None = None
 
-    def install(self, patches: Patches) -> None:
+    def install(self, patches: PatchSet) -> None:
         """Wrap it, once it is loaded; a second time does nothing."""
         found = _networks_module()
         if found is None or found is self._networks:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from .engine_port import Patches
+from ...recovery.method_patch import PatchSet
 from .infotext import without_entries
 from .results import without_placeholders
 from .run import Run
@@ -21,7 +21,7 @@ class Pictures:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def install(self, patches: Patches) -> None:
+    def install(self, patches: PatchSet) -> None:
         processing = importlib.import_module("modules.processing")
         patches.wrap(processing, "create_infotext", self._describe)
         patches.wrap(importlib.import_module("modules.images"), "save_image", self._save)

@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ...recovery.method_patch import PatchSet
 from .asked import final_size
-from .engine_port import Patches
 from .rescue import FieldsBefore, dark_images
 from .run import Run
 
@@ -25,7 +25,7 @@ class Stages:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def install(self, patches: Patches) -> None:
+    def install(self, patches: PatchSet) -> None:
         processing = importlib.import_module("modules.processing")
         base = processing.StableDiffusionProcessing
         text, image = processing.StableDiffusionProcessingTxt2Img, processing.StableDiffusionProcessingImg2Img

@@ -24,7 +24,9 @@ class XyzAxes:
         self._session = session
 
     def add(self) -> None:
-        """To be called before the webui builds its page (``on_before_ui``); a second time does nothing."""
+        """To be called as our script is loaded, for ``--nowebui`` asks for the axes before any callback, and before
+        the webui builds its page (``on_before_ui``), for the order of scripts is not ours; a second time does nothing.
+        """
         for script in _plot_scripts():
             if any(option.label == PROFILE_AXIS for option in script.axis_options):
                 continue

@@ -13,13 +13,13 @@ from sd_webui_spillway.hosts.a1111.jobs import JobWatch
 from sd_webui_spillway.memory.monitor import Monitor
 from sd_webui_spillway.memory.snapshot import MemoryReader
 from sd_webui_spillway.recovery.guard import LadderExhaustedError
+from sd_webui_spillway.recovery.method_patch import PatchSet
 from sd_webui_spillway.session import Session
 from sd_webui_spillway.settings import SettingsFile
 from sd_webui_spillway.timing.image_log import ImageLog
 from sd_webui_spillway.timing.image_record import ImageRecord
 from sd_webui_spillway.timing.log_rows import LogFilter
 from tests.fakes.a1111.engine import FakeEngine
-from tests.fakes.a1111.patches import PlainPatches
 from tests.fakes.a1111.webui import Webui
 from tests.fakes.host import FakeHost
 
@@ -50,7 +50,7 @@ class Rig:
     session: Session
     engine: FakeEngine
     watch: JobWatch
-    patches: PlainPatches
+    patches: PatchSet
 
     def records(self) -> list[ImageRecord]:
         """In the order in which the images ended."""
@@ -78,7 +78,7 @@ def rig(tmp_path: Path, session: Session) -> Iterator[Rig]:
     folder.mkdir()
     webui = Webui(folder)
     webui.install()
-    engine, patches = FakeEngine(), PlainPatches()
+    engine, patches = FakeEngine(), PatchSet()
     watch = JobWatch(session, engine)
     watch.install(patches)
     yield Rig(webui, session, engine, watch, patches)

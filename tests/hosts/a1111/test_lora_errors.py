@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from sd_webui_spillway.hosts.a1111.lora_errors import LoraErrors
+from sd_webui_spillway.recovery.method_patch import PatchSet
 from sd_webui_spillway.recovery.out_of_memory import is_out_of_memory
-from tests.fakes.a1111.patches import PlainPatches
 
 
 class Networks(types.ModuleType):
@@ -52,7 +52,7 @@ def layer():
 
 @pytest.fixture
 def lora(networks):
-    watched, patches = LoraErrors(), PlainPatches()
+    watched, patches = LoraErrors(), PatchSet()
     watched.install(patches)
     watched.install(patches)
     yield watched
@@ -86,6 +86,6 @@ def test_without_the_extension_nothing_is_done(monkeypatch):
         if hasattr(module, "network_apply_weights"):
             monkeypatch.delitem(sys.modules, name)
     lora = LoraErrors()
-    lora.install(PlainPatches())
+    lora.install(PatchSet())
     with lora.watching():
         pass

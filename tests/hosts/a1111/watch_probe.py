@@ -10,20 +10,22 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from modules import script_callbacks, shared
+from modules import script_callbacks, scripts, shared
 
 sys.path.insert(0, os.environ["SPILLWAY_ROOT"])
 
 from sd_webui_spillway.hosts.a1111.jobs import JobWatch
+from sd_webui_spillway.hosts.a1111.settings_page import SettingsPage
+from sd_webui_spillway.hosts.a1111.xyz import XyzAxes
 from sd_webui_spillway.memory.monitor import Monitor
 from sd_webui_spillway.memory.snapshot import MemoryReader
 from sd_webui_spillway.recovery.guard import LadderExhaustedError
+from sd_webui_spillway.recovery.method_patch import PatchSet
 from sd_webui_spillway.session import Session
 from sd_webui_spillway.settings import SettingsFile
 from sd_webui_spillway.timing.image_log import ImageLog
 from sd_webui_spillway.timing.log_rows import LogFilter
 from tests.fakes.a1111.engine import FakeEngine
-from tests.fakes.a1111.patches import PlainPatches
 from tests.fakes.host import FakeHost
 
 PLACES = {
@@ -33,7 +35,7 @@ PLACES = {
     "vae_encode": ("modules.processing", "images_tensor_to_samples"),
     "decode": ("modules.processing", "decode_first_stage"),
     "face": ("modules.face_restoration", "restore_faces"),
-    "lora": ("networks", "network_restore_weights_from_backup"),
+    "lora_applied": ("network_lora:NetworkModuleLora", "calc_updown"),
 }
 """Where memory can be made to run out: a module, or a class of it, and a function."""
 
@@ -62,7 +64,7 @@ class Plan:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
-def plant(patches: PlainPatches) -> None:
+def plant(patches: PatchSet) -> None:
     for place, (where, name) in PLACES.items():
         module, _, inner = where.partition(":")
         owner = importlib.import_module(module)
@@ -76,7 +78,7 @@ def plant(patches: PlainPatches) -> None:
 
 
 data = Path(shared.cmd_opts.data_dir)
-engine, plan, patches = FakeEngine(), Plan(), PlainPatches()
+engine, plan, faults, patches = FakeEngine(), Plan(), PatchSet(), PatchSet()
 host = FakeHost()
 session = Session(
     host, Monitor(MemoryReader(host.memory_providers())), ImageLog(data / "images.sqlite3"),
@@ -86,8 +88,24 @@ watch = JobWatch(session, engine)
 
 
 def start(_blocks, app) -> None:
-    plant(patches)
+    plant(faults)
     watch.install(patches)
+
+    @app.post("/watch/undo")
+    def undo(order: dict) -> dict:
+        patches.undo()
+        return {}
+
+    @app.post("/watch/install")
+    def install(order: dict) -> dict:
+        watch.install(patches)
+        return {}
+
+    @app.get("/watch/axes")
+    def axes() -> dict:
+        (script,) = [data.module for data in scripts.scripts_data if hasattr(data.module, "axis_options")]
+        options = [option for option in script.axis_options if not getattr(option, "is_img2img", False)]
+        return {"labels": [option.label for option in options]}
 
     @app.post("/watch/plan")
     def order(order: dict) -> dict:
@@ -117,4 +135,8 @@ def start(_blocks, app) -> None:
         return {"found": found, "overrides": [list(item) for item in infotext_utils.get_override_settings(found)]}
 
 
+xyz = XyzAxes(session)
+xyz.add()
+script_callbacks.on_before_ui(xyz.add)
+script_callbacks.on_ui_settings(SettingsPage(session).add)
 script_callbacks.on_app_started(start)
