@@ -49,10 +49,10 @@ class WebUi:
             self.process = subprocess.Popen(command, cwd=webui, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
     def wait(self) -> None:
-        """Until it answers and has its model."""
+        """Until it answers; its model may still be loading, and a request then waits for it."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
-            if self.answers():
+            if "Startup time" in self.log.read_text(errors="replace") and self.answers():
                 return
             time.sleep(0.5)
         pytest.fail(f"the webui did not start:\n{self.words()}")
