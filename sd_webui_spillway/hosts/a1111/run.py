@@ -73,8 +73,10 @@ class Run:
         self.outcomes: dict[tuple[int, int], bool] = {}
         """By iteration and place in the batch, in the order in which the webui lists its images: was it made?"""
         self.notices: list[str] = list(placement.notices)
+        self.said: list[str] = []
+        """The sentences of :attr:`notices` that a person should read beside the images."""
         self.losses: list[str] = []
-        """The sentences of :attr:`notices` that name images which could not be made."""
+        """Those of them that name images which could not be made."""
         self.stopped = False
         """The user ended a batch early: interrupt or skip."""
         self.batch = Batch(job.job_id, placement, engine)
@@ -195,7 +197,8 @@ class Run:
         """For the person who asked: under the gallery, in the API's answer and in the job's result."""
         logger.warning("%s", sentence)
         self.p.comment(sentence)
-        if sentence not in self.notices:
+        if sentence not in self.said:
+            self.said.append(sentence)
             self.notices.append(sentence)
 
     @contextmanager
