@@ -98,7 +98,7 @@ class JobWatch:
         if self._patches is not None:
             self._lora.install(self._patches)
         stack.enter_context(self._lora.watching())
-        infotext = getattr(self._session.settings, "infotext", True)
+        infotext = self._session.settings.infotext
         return Run(
             p, job, placement, self._engine, self._session.monitor, self._warmth, self._unharmed, infotext=infotext
         )

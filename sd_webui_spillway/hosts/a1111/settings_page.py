@@ -38,9 +38,8 @@ class SettingsPage:
                 now[CAP], "Cap on shared memory in GiB (0: the default)", shared.gr.Number, {"minimum": 0}
             ),
             BADGES: shared.OptionInfo(now[BADGES], "Show on each image what it took"),
+            INFOTEXT: shared.OptionInfo(now[INFOTEXT], "Write into each image's infotext what it took"),
         }
-        if INFOTEXT in now:
-            options[INFOTEXT] = shared.OptionInfo(now[INFOTEXT], "Write into each image's infotext what it took")
         for key, option in options.items():
             option.section, option.onchange = SECTION, self._apply
             shared.opts.add_option(key, option)
@@ -65,8 +64,8 @@ class SettingsPage:
         changes: dict[str, Callable[[Any], object]] = {
             PROFILE: lambda value: session.set_profile(Profile.parse(str(value))),
             CAP: lambda value: session.set_cap(int(value * GIB) or None, None),
-            BADGES: session.set_badges,
-            INFOTEXT: getattr(session, "set_infotext", lambda value: None),
+            BADGES: lambda value: session.change_settings(badges=value),
+            INFOTEXT: lambda value: session.change_settings(infotext=value),
         }
         for key, value in wanted.items():
             change = changes[key]
@@ -81,6 +80,7 @@ class SettingsPage:
 
 def _values(settings: Settings) -> dict[str, Any]:
     """As the page shows them, by option."""
-    values = {PROFILE: settings.profile.value, CAP: (settings.cap_bytes or 0) / GIB, BADGES: settings.badges}
-    infotext = getattr(settings, "infotext", None)
-    return values if infotext is None else {**values, INFOTEXT: infotext}
+    return {
+        PROFILE: settings.profile.value, CAP: (settings.cap_bytes or 0) / GIB, BADGES: settings.badges,
+        INFOTEXT: settings.infotext,
+    }

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from sd_webui_spillway.hosts.a1111.infotext import entry_text, without_entries
-from sd_webui_spillway.settings import Settings
 from sd_webui_spillway.units import GIB, MIB
 
 
@@ -60,10 +59,7 @@ def test_an_image_that_is_not_saved_has_one(rig):
         rig.records(), processed.infotexts, strict=True)] == [True] * 3
 
 
-def test_it_can_be_switched_off(rig, monkeypatch):
-    class Without(Settings):
-        infotext = False
-
-    monkeypatch.setattr(type(rig.session), "settings", property(lambda session: Without()))
+def test_it_can_be_switched_off(rig):
+    rig.session.change_settings(infotext=False)
     assert "Spillway" not in rig.webui.make(rig.webui.text_to_image(n_iter=1)).infotexts[0]
     assert len(rig.records()) == 1
