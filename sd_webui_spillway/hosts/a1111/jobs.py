@@ -91,6 +91,7 @@ class JobWatch:
     def _open(self, p: Any, stack: ExitStack) -> Run:
         asked = getattr(p, "spillway_profile", None)
         request = request_of(p)
+        _wait_for_loading()
         stack.enter_context(cap_asked(self._session, p))
         job = stack.enter_context(self._session.foreign_job(request, asked))
         profile = asked or self._session.settings.profile
@@ -113,6 +114,13 @@ class JobWatch:
     def _close(self, stack: ExitStack) -> None:
         with self._unharmed("A job did not end well"):
             stack.close()
+
+
+def _wait_for_loading() -> None:
+    """The webui loads its first checkpoint in a thread of its own, and lets a request begin while the end of it still
+    runs the text encoder; that is not to be placed anew meanwhile."""
+    with importlib.import_module("modules.sd_models").model_data.lock:
+        pass
 
 
 def _answered(run: Run, processed: Any) -> Any:

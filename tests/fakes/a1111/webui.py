@@ -7,6 +7,7 @@ its seed, so that a test sees which pictures came back.
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from contextlib import nullcontext
 from pathlib import Path
@@ -105,6 +106,7 @@ class Webui:
         made["modules.devices"].autocast = nullcontext
         made["modules.sd_models"].reload_model_weights = lambda *args, **kwargs: self.calls.append("reload")
         made["modules.sd_models"].apply_token_merging = lambda *args: self.calls.append("merge")
+        made["modules.sd_models"].model_data = types.SimpleNamespace(lock=threading.Lock())
         made["modules.extra_networks"].activate = lambda *args: self.calls.append("activate")
         made["modules.errors"].report = lambda message, exc_info=False: self.calls.append(message)
         made["modules.scripts"].scripts_data = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from sd_webui_spillway.placement.profile import Profile
@@ -93,6 +95,18 @@ def test_models_that_cannot_be_placed_cost_the_webui_nothing(rig):
     rig.engine.cannot_place = "Not even the largest layer fits."
     assert rig.shades(rig.webui.make(rig.webui.text_to_image())) == [5, 6, 7]
     assert rig.session.progress() is None
+
+
+def test_a_job_waits_for_the_checkpoint_that_is_being_loaded(rig):
+    lock = rig.webui["sd_models"].model_data.lock
+    lock.acquire()
+    thread = threading.Thread(target=rig.webui.make, args=(rig.webui.text_to_image(n_iter=1),))
+    thread.start()
+    thread.join(0.2)
+    assert rig.engine.requests == []
+    lock.release()
+    thread.join(10)
+    assert len(rig.records()) == 1
 
 
 def test_a_closed_session_costs_the_webui_nothing(rig):

@@ -227,19 +227,6 @@ def test_a_common_client_works_unchanged(watched):
     assert client.get_options()["samples_format"] == "png"
 
 
-def test_our_settings_are_among_the_webuis(watched):
-    ask = watched.host.ask
-    assert ask("/sdapi/v1/options")["spillway_profile"] == "auto"
-    ask("/sdapi/v1/options", {"spillway_profile": "lowvram", "spillway_cap_gib": 2})
-    assert ask("/spillway/v1/memory")["cap_bytes"] == 2 * 2**30
-    watched.plan()
-    watched.make(n_iter=1)
-    assert watched.state()["profiles"] == ["lowvram"]
-    ask("/spillway/v1/profile", {"profile": "auto"}, method="PUT")
-    assert ask("/sdapi/v1/options")["spillway_profile"] == "auto"
-    assert "/spillway/v1/memory" in ask("/openapi.json")["paths"]
-
-
 def test_uninstalled_the_webui_is_as_if_never_watched(watched):
     wanted = reference(watched, {})
     watched.host.ask("/watch/uninstall", {})

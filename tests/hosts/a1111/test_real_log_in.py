@@ -1,10 +1,9 @@
-"""Our routes in the real webui with ``--gradio-auth``: only for who has logged in on its page."""
+"""Our routes and settings in the real webui with its page and ``--gradio-auth``: for who has logged in there."""
 
 from __future__ import annotations
 
 import http.cookiejar
 import json
-import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -33,7 +32,6 @@ def host(tmp_path_factory):
         yield host
     finally:
         host.close()
-        shutil.rmtree(data, ignore_errors=True)
 
 
 def test_a_stranger_is_refused(host):
@@ -44,12 +42,35 @@ def test_a_stranger_is_refused(host):
         assert "Log in first" in json.loads(error.value.read())["error"]
 
 
-def test_who_has_logged_in_may(host):
+@pytest.fixture(scope="module")
+def ask(host):
+    """As a browser that has logged in."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
     form = urllib.parse.urlencode({"username": "ben", "password": "secret"}).encode()
     opener.open(f"{host.address}/login", form).close()
-    with opener.open(f"{host.address}/spillway/v1/memory") as answer:
-        assert json.loads(answer.read())["simulated"] is True
-    with opener.open(f"{host.address}/docs") as answer:
-        assert answer.status == 200
-    assert "/spillway/v1/memory" in host.ask("/openapi.json")["paths"]
+
+    def asked(route: str, order: dict | None = None, method: str | None = None):
+        data = json.dumps(order).encode() if order is not None else None
+        request = urllib.request.Request(
+            host.address + route, data, {"Content-Type": "application/json"}, method=method
+        )
+        with opener.open(request, timeout=180) as answer:
+            return json.loads(answer.read())
+
+    return asked
+
+
+def test_who_has_logged_in_may(ask):
+    assert ask("/spillway/v1/memory")["cap_bytes"] > 0
+    assert "/spillway/v1/memory" in ask("/openapi.json")["paths"]
+
+
+def test_our_settings_are_among_the_webuis(ask):
+    assert ask("/sdapi/v1/options")["spillway_profile"] == "auto"
+    ask("/sdapi/v1/options", {"spillway_profile": "lowvram", "spillway_cap_gib": 2})
+    assert ask("/spillway/v1/memory")["cap_bytes"] == 2 * 2**30
+    ask("/watch/plan", {})
+    ask("/sdapi/v1/txt2img", {"prompt": "a circle", "steps": 2, "width": 64, "height": 64})
+    assert ask("/watch/state")["profiles"] == ["lowvram"]
+    ask("/spillway/v1/profile", {"profile": "auto"}, method="PUT")
+    assert ask("/sdapi/v1/options")["spillway_profile"] == "auto"
