@@ -283,6 +283,8 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             if not getattr(samples, "already_decoded", False):
                 samples = processing.decode_latent_batch(p.sd_model, samples, check_for_nans=True)
             samples = torch.stack(samples)
+            webui.reach("batch")
+            samples = torch.cat([samples] * (len(p.seeds) // len(samples)))
             save = p.save_samples()
             for i, sample in enumerate(samples):
                 p.batch_index = i

@@ -6,7 +6,9 @@ from __future__ import annotations
 import base64
 import io
 import json
+import time
 import urllib.error
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -181,6 +183,34 @@ def test_where_nothing_was_made_the_error_is_a_sentence(watched):
     with pytest.raises(urllib.error.HTTPError) as error:
         watched.make(**FROM_PICTURE)
     assert "Encoding the picture ran out of memory" in json.loads(error.value.read())["errors"]
+
+
+def test_a_person_reads_it_below_the_gallery(watched):
+    order = {**ORDER, "n_iter": 2, "do_not_save_grid": True}
+    del order["save_images"]
+    watched.plan(place="step", iteration=1, times=9, ladder=True)
+    some = watched.host.ask("/watch/person", order)
+    assert some["images"] == 1
+    assert "Image 2 of 2 could not be made: The UNet does not fit" in some["comments"]
+    watched.plan(place="step", iteration=0, times=9, ladder=True)
+    none = watched.host.ask("/watch/person", {**order, "n_iter": 1})
+    assert none["images"] == 0
+    assert "Image 1 of 1 could not be made" in none["comments"]
+
+
+def test_stop_ends_the_job_and_keeps_what_is_made(watched):
+    watched.plan()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(watched.make, n_iter=40)
+        deadline = time.monotonic() + 60
+        while not watched.state()["records"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert watched.host.ask("/spillway/v1/jobs/stop", {}) == {"stopping": True}
+        images, _ = answer.result(60)
+    state = watched.state()
+    assert 1 <= len(images) < 40
+    assert len(state["records"]) == len(images)
+    assert watched.host.ask("/spillway/v1/jobs/last")["interrupted"] is True
 
 
 def test_the_infotext_is_parsed_back_without_harm(watched):

@@ -113,6 +113,22 @@ def start(_blocks, app) -> None:
             "notices": list(last.notices) if last else [],
         }
 
+    @app.post("/watch/person")
+    def person(order: dict) -> dict:
+        """As a person asks, who sees a gallery and the sentences below it."""
+        from modules import call_queue, processing, shared
+
+        with call_queue.queue_lock:
+            shared.state.begin(job="watch")
+            try:
+                p = processing.StableDiffusionProcessingTxt2Img(
+                    sd_model=shared.sd_model, outpath_samples=shared.opts.outdir_txt2img_samples, **order
+                )
+                processed = processing.process_images(p)
+            finally:
+                shared.state.end()
+        return {"images": len(processed.images), "comments": processed.comments, "info": processed.js()}
+
     @app.post("/watch/parse")
     def parse(order: dict) -> dict:
         from modules import infotext_utils
