@@ -9,9 +9,6 @@ import torch
 from modules import script_callbacks, scripts
 
 from sd_webui_spillway.hosts.a1111 import plugin
-from sd_webui_spillway.hosts.a1111.api import add_routes
-from sd_webui_spillway.hosts.a1111.jobs import JobWatch
-from sd_webui_spillway.hosts.a1111.settings_page import SettingsPage
 from sd_webui_spillway.hosts.a1111.xyz import XyzAxes
 from sd_webui_spillway.recovery.guard import LadderExhaustedError
 from sd_webui_spillway.recovery.method_patch import PatchSet
@@ -66,23 +63,13 @@ def plant(patches: PatchSet) -> None:
         patches.wrap(owner, name, around)
 
 
-def find_watch() -> JobWatch:
-    """The extension's own, or one beside it."""
-    found = getattr(host.whereabouts, "__self__", None)
-    if not isinstance(found, JobWatch):
-        found = JobWatch(session, host)
-        found.install(patches)
-    return found
-
-
-host, session = plugin._current.host, plugin._current.session
+watch, session = plugin._current._jobs, plugin._current.session
+host = watch._engine
 plan, patches, rooms, profiles = Plan(), PatchSet(), [], []
-XyzAxes(session).add()
+XyzAxes(session).add()  # --nowebui lists the axes before any callback
 
 
 def start(_blocks, app) -> None:
-    global watch
-    watch = find_watch()
     plant(patches)
     patches.wrap(host, "make_room", lambda original, args, kwargs: rooms.append(original()) or rooms[-1])
 
@@ -91,7 +78,6 @@ def start(_blocks, app) -> None:
         return original(*args, **kwargs)
 
     patches.wrap(host, "job", job)
-    add_routes(app, session)
 
     @app.post("/watch/plan")
     def order(order: dict) -> dict:
@@ -149,5 +135,4 @@ def start(_blocks, app) -> None:
         return {}
 
 
-script_callbacks.on_ui_settings(SettingsPage(session).add)
 script_callbacks.on_app_started(start)
