@@ -45,6 +45,7 @@ class WebUi:
         ]  # fmt: skip
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
         environment.pop("PYTHONPATH", None)
+        environment["PYTHONUNBUFFERED"] = "1"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(command, cwd=webui, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
@@ -58,6 +59,9 @@ class WebUi:
         pytest.fail(f"the webui did not start:\n{self.words()}")
 
     def answers(self) -> bool:
+        """It must not be asked before: a request that comes while its page starts makes the webui fail."""
+        if "Startup time" not in self.words():
+            return False
         try:
             self.ask("/sdapi/v1/options")
         except (urllib.error.URLError, ConnectionError):
