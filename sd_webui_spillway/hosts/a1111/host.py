@@ -45,12 +45,13 @@ class A1111Host:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        from modules import call_queue
+        from modules import call_queue, sd_models
 
         if not call_queue.queue_lock.acquire(blocking=False):
             raise UnavailableError("A job is running; wait for it or stop it first.")
         try:
-            yield
+            with sd_models.model_data.lock:  # held while a checkpoint is being loaded
+                yield
         finally:
             call_queue.queue_lock.release()
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import BadInputError, SpillwayError
 from ...memory import MemoryReader, Monitor, machine_providers
 from ...memory.shared_ledger import SharedLedger
-from ...panel.panel import build_compact, build_panel
+from ...panel.host_page import build_accordion, build_tab
 from ...recovery.ladder import LadderSwitches
 from ...recovery.method_patch import PatchSet
 from ...session import Session
@@ -60,6 +60,7 @@ class Plugin:
         _set_cap(self.session, getattr(shared.cmd_opts, "spillway_shared_cap", None))
         takeover.install(self._patches, self._models)
         self._jobs.install(self._patches)
+        self._axes.add()  # without a page nothing else asks for them
         for model in list(sd_models.model_data.loaded_sd_models):
             self._models.attach(model)
         script_callbacks.on_model_loaded(self._models.attach)
@@ -81,17 +82,10 @@ class Plugin:
 
     def compact(self, *, is_img2img: bool) -> None:
         """The meter and the profile in a few lines, inside what is open of txt2img or img2img."""
-        import gradio
-
-        with gradio.Accordion("Spillway", open=False):
-            build_compact(self.session, "img2img" if is_img2img else "txt2img")
+        build_accordion(self.session, "img2img" if is_img2img else "txt2img")
 
     def _tab(self) -> list[tuple[Any, str, str]]:
-        import gradio
-
-        with gradio.Blocks(analytics_enabled=False) as page:
-            build_panel(self.session, None)
-        return [(page, "Spillway", "spillway")]
+        return [(build_tab(self.session), "Spillway", "spillway")]
 
     def _choices(self) -> PlacementChoices:
         chosen = self._settings.value

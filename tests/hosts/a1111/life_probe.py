@@ -1,6 +1,8 @@
-"""Runs inside AUTOMATIC1111, as the script of an extension: what a stranger finds of us in the host, and "Reload UI"."""
+"""Runs inside AUTOMATIC1111, as the script of an extension: what can be found of us in the host, and "Reload UI"."""
 
 from __future__ import annotations
+
+import threading
 
 from modules import (
     face_restoration,
@@ -34,8 +36,8 @@ def traces() -> dict:
     axes = [option.label for plot in plots for option in plot.axis_options if "Spillway" in option.label]
     return {
         "patched": patched, "hooks": hooks, "methods": methods, "host_hooks": host_hooks, "lowvram": model.lowvram,
-        "axes": axes, "threads": [thread.name for thread in __import__("threading").enumerate()],
-        "previews_beside": shared.parallel_processing_allowed, "title": sd_models.model_data.sd_model.sd_checkpoint_info.title,
+        "axes": axes, "threads": [thread.name for thread in threading.enumerate()],
+        "previews_beside": shared.parallel_processing_allowed, "title": model.sd_checkpoint_info.title,
         "loaded": len(sd_models.model_data.loaded_sd_models),
     }  # fmt: skip
 

@@ -96,7 +96,8 @@ def test_reload_keeps_one_of_it_and_off_leaves_nothing(start):
     host.ask("/spillway/v1/profile", {"profile": "lowvram"}, "PUT")
     assert np.array_equal(host.pictures(PROMPT), wanted)
     once = host.ask("/life")
-    assert once["hooks"] and once["methods"] and once["patched"] and once["axes"] and once["lowvram"]
+    for name in ("hooks", "methods", "patched", "axes", "lowvram"):
+        assert once[name], name
 
     reload(host)
     assert np.array_equal(host.pictures(PROMPT), wanted)
