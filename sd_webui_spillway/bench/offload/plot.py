@@ -88,7 +88,7 @@ def _frame(title: str, across: _Axis, up: _Axis) -> Iterator[str]:
     yield f'<text x="{_LEFT}" y="24" font-weight="bold">{escape(title)}</text>'
     for value in across.ticks():
         yield f'<path class="grid" d="M{across(value)} {_TOP}V{low}"/>'
-        yield f'<text x="{across(value)}" y="{low + 18}" text-anchor="middle">{value:g}</text>'
+        yield f'<text x="{across(value)}" y="{low + 18}" text-anchor="middle">{value:.3g}</text>'
     for value in up.ticks():
         yield f'<path class="grid" d="M{_LEFT} {up(value)}H{right}"/>'
         yield f'<text x="{_LEFT - 8}" y="{up(value) + 4}" text-anchor="end">{value:g}</text>'
@@ -103,7 +103,7 @@ def _series(
     colour = _COLOURS[number % len(_COLOURS)]
     yield f'<polyline fill="none" stroke="{colour}" points="{_path(line, across, up)}"/>'
     for x, y in line:
-        words = escape(f"{peer}: {y:.1f} ms at {x:.2f} GB")
+        words = escape(f"{peer}: {y:.1f} ms at {x:.3g} GB")
         yield f'<circle cx="{across(x)}" cy="{up(y)}" r="4" fill="{colour}"><title>{words}</title></circle>'
     yield from _legend_line(number, peer, colour, dashed=False)
 

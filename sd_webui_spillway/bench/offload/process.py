@@ -82,7 +82,7 @@ class Child:
         self._process.wait()
 
     def _say(self, order: dict[str, Any]) -> None:
-        if self._process.stdin is not None:
+        if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
             self._process.stdin.flush()
 

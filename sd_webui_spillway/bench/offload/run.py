@@ -18,8 +18,6 @@ from .process import Child, ChildFailedError
 
 _READY_SECONDS = 240.0
 _LOAD_SECONDS = 120.0
-_SLACK, _PATIENCE = 60.0, 6
-"""A child that takes so many times its estimate, and this on top, hangs."""
 _FAILURES_BORNE = 2
 
 
@@ -33,6 +31,9 @@ class RunOptions:
     """The most processes kept at once; each has the model about twice in system memory."""
     seconds: float | None = None
     """Begin no cell that would not fit in this; ``None`` is as long as it takes."""
+    patience_factor: float = 6.0
+    patience_seconds: float = 60.0
+    """A child that takes so many times a cell's estimate, and this on top, hangs."""
 
 
 class OffloadRun:
@@ -122,9 +123,10 @@ class OffloadRun:
                 self._given_up[place] = answer["why"]
                 return {"why": answer["why"]}
             self._loaded.add(cell.peer)
-        patience = self._patience(_SLACK + _PATIENCE * self._estimate(cell))
+        options = self._options
+        patience = self._patience(options.patience_seconds + options.patience_factor * self._estimate(cell))
         return child.order(patience, do=cell.what.replace("step", "measure"), budget_bytes=cell.budget_bytes,
-                           steps=self._options.steps)  # fmt: skip
+                           steps=options.steps)  # fmt: skip
 
     def _child(self, cell: Cell, coming: Sequence[Cell]) -> Child:
         """The peer's process, started where it is not there; another makes room where they are too many."""

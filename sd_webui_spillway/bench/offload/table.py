@@ -154,7 +154,9 @@ def _ms(seconds: float | None) -> str:
 
 
 def _gb(size_bytes: float | None) -> str:
-    return "–" if size_bytes is None else f"{size_bytes / 1e9:.2f}"
+    if size_bytes is None:
+        return "–"
+    return f"{size_bytes / 1e9:.2f}" if size_bytes >= 1e8 or size_bytes == 0 else f"{size_bytes / 1e9:.2g}"
 
 
 def _escaped(words: str) -> str:
