@@ -64,8 +64,9 @@ def _main(options: argparse.Namespace, words: Sequence[str]) -> int:
         folder = folders.get(peer.split("-")[0])
         return Child(peer_command(peer, folder, rehearsal=options.rehearsal))
 
-    run = OffloadRun(results, specs, peers, RunOptions(options.steps, options.warm, seconds_left), start)
-    left_out = run.run(cells)
+    card_bytes = None if options.rehearsal else torch.cuda.get_device_properties(0).total_memory
+    run_options = RunOptions(options.steps, options.warm, card_bytes, seconds_left)
+    left_out = OffloadRun(results, specs, peers, run_options, start).run(cells)
     _write(results, options.json, every)
     for cell in left_out:
         sys.stderr.write(f"left out for lack of time: {cell}\n")
@@ -157,8 +158,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--budgets", help="dedicated sizes for the weights instead of the model's own, as 0.6GB,1.3GB")
     parser.add_argument("--steps", type=int, default=10, help="the fewest that count in a cell (default 10)")
     parser.add_argument("--rounds", type=int, default=2, help="how often each cell is measured, in turns (default 2)")
-    parser.add_argument("--warm", type=int, default=8, help="processes kept at once, each with about twice the model "
-                        "in system memory (default 8)")  # fmt: skip
+    parser.add_argument("--warm", type=int, help="processes kept at once (default: up to 8, as many as the card "
+                        "has room for; each has the model once or twice in system memory too)")  # fmt: skip
     parser.add_argument("--minutes", type=float, help="begin no cell that would not be done by then")
     parser.add_argument("--again", action="store_true", help="try again what has no figures")
     parser.add_argument("--plan", action="store_true", help="only list the cells, and roughly how long they take")

@@ -65,7 +65,8 @@ class Measuring:
         warm_up = [timed(step, self._machine)[0] for _ in range(WARM_UP_STEPS)]
         steps = max(fewest_steps, min(MOST_STEPS, int(AIMED_SECONDS / max(warm_up[-1], 1e-9))))
         self._peer.begin()
-        self._machine.reset_peak()
+        if self._baseline_bytes is not None:
+            self._machine.reset_peak()
         result: Any = None
         own: list[tuple[float, float]] = []
         for _ in range(steps):

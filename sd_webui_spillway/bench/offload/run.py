@@ -19,6 +19,9 @@ from .process import Child, ChildFailedError
 _READY_SECONDS = 240.0
 _LOAD_SECONDS = 120.0
 _FAILURES_BORNE = 2
+_MOST_WARM = 8
+_CARD_SHARE, _CARD_USE = 0.8, 1.5
+"""Of the card, for all of them together; of the weights, for each, with what a step takes."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +30,24 @@ class RunOptions:
 
     steps: int = 10
     """The fewest that count in a cell."""
-    warm: int = 8
-    """The most processes kept at once; each has the model about twice in system memory."""
+    warm: int | None = None
+    """The most processes kept at once; ``None`` is as many as :meth:`warm_for` finds."""
+    card_bytes: int | None = None
+    """Of the card they share; ``None`` is unknown."""
     seconds: float | None = None
     """Begin no cell that would not fit in this; ``None`` is as long as it takes."""
     patience_factor: float = 6.0
     patience_seconds: float = 60.0
     """A child that takes so many times a cell's estimate, and this on top, hangs."""
+
+    def warm_for(self, spec: ModelSpec) -> int:
+        """How many processes of a model are kept: each has it on the card, for dedicated steps, and once or twice in
+        system memory."""
+        if self.warm is not None:
+            return self.warm
+        if self.card_bytes is None:
+            return _MOST_WARM
+        return max(1, min(_MOST_WARM, int(_CARD_SHARE * self.card_bytes / (_CARD_USE * spec.weights_bytes))))
 
 
 class OffloadRun:
@@ -73,7 +87,7 @@ class OffloadRun:
     def _model(self, cells: Sequence[Cell]) -> list[Cell]:
         left_out: list[Cell] = []
         # All import at once, and no other work is measured meanwhile.
-        first = list(dict.fromkeys(cell.peer for cell in cells))[: self._options.warm]
+        first = list(dict.fromkeys(cell.peer for cell in cells))[: self._options.warm_for(self._specs[cells[0].model])]
         if self._left() > 0:
             self._children |= {peer: self._start(peer) for peer in first}
             for peer in first:
@@ -132,7 +146,7 @@ class OffloadRun:
         """The peer's process, started where it is not there; another makes room where they are too many."""
         if cell.peer not in self._children:
             turns = {later.peer: turn for turn, later in reversed(list(enumerate(coming)))}
-            while len(self._children) >= self._options.warm:
+            while len(self._children) >= self._options.warm_for(self._specs[cell.model]):
                 self._end([max(self._children, key=lambda peer: turns.get(peer, len(coming)))])
             self._children[cell.peer] = self._start(cell.peer)
             self._await(cell.model, cell.peer)

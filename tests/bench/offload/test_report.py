@@ -93,7 +93,8 @@ def test_a_rehearsal_says_so_before_anything_else():
 
 def test_the_plot_has_every_peer_and_the_bound():
     cells = [cell(), cell(budget=1_300_000_000, peak_dedicated_bytes=1_700_000_000),
-             cell("diffusers-leaf", None, step_seconds=[0.25] * 5), cell("to", None, peak_dedicated_bytes=5_600_000_000),
+             cell("diffusers-leaf", None, step_seconds=[0.25] * 5),
+             cell("to", None, peak_dedicated_bytes=5_600_000_000),
              cell("mmgp", why="mmgp is not installed")]  # fmt: skip
     picture = svg("SDXL <on> a card", rows(cells, HOLDS_ALL))
     assert picture is not None

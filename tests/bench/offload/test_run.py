@@ -60,7 +60,8 @@ def test_the_first_round_tells_the_most_first_and_later_ones_alternate():
 def test_every_model_has_its_cells_and_slow_peers_are_expected_to_take_longer():
     cells = plan(list(MODELS.values()), make_peers({}), 1)
     assert {cell.model for cell in cells} == set(MODELS)
-    assert {c.budget_bytes for c in cells if (c.model, c.peer) == ("flux", STREAM)} == {6 * 10**8, 6 * 10**9, 12 * 10**9}
+    budgets = {cell.budget_bytes for cell in cells if (cell.model, cell.peer) == ("flux", STREAM)}
+    assert budgets == {6 * 10**8, 6 * 10**9, 12 * 10**9}
     estimates = {
         name: estimate_seconds(Cell("sdxl", name, 600_000_000, 0), SPEC, peer, 10)
         for name, peer in make_peers({}).items()
@@ -133,6 +134,13 @@ def test_no_more_processes_than_asked_for_are_kept(tmp_path):
     rehearsed.run(plan([SPEC], PEERS, 1))
     assert rehearsed.started == [STREAM, LEAF, TO]
     assert all(row["why"] is None for row in rehearsed.rows())
+
+
+def test_large_models_have_fewer_processes_at_once():
+    options = RunOptions(card_bytes=150 * 10**9)
+    assert options.warm_for(MODELS["sdxl"]) == 8
+    assert options.warm_for(MODELS["flux"]) == 3
+    assert RunOptions(card_bytes=12 * 10**9).warm_for(MODELS["flux"]) == 1
 
 
 def test_what_does_not_fit_in_the_time_is_left_out_and_said(tmp_path):

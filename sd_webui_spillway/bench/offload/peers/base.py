@@ -39,7 +39,8 @@ class Peer:
     holds_all = False
     """Whether every weight is on the card during a step, so that its bound is the dedicated step."""
     keeps_reference = True
-    """Whether a second copy of the model may stay on the card beside it, for dedicated steps in between."""
+    """Whether a second copy of the model may stay on the card beside it, for dedicated steps in between. Not where
+    torch has an allocator of the peer's, under which it keeps no count either."""
     needs_gpu = False
     guessed_bytes_per_second = 5e9
     """Roughly, at which what is not resident comes to the card."""

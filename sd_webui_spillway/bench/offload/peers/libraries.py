@@ -6,6 +6,8 @@ import importlib
 import importlib.util
 from typing import Any
 
+import torch
+
 from ..machine import Machine
 from ..models import ModelSpec
 from .base import Peer, Step, Work, plain_step
@@ -66,7 +68,7 @@ class DiffusersGroup(_OfLibrary):
     def place(self, work: Work, budget_bytes: int | None) -> Step:
         hooks: Any = importlib.import_module("diffusers.hooks")
         module, device = work.new_module(), work.machine.device
-        options: dict[str, Any] = {"offload_type": self._type, "offload_device": "cpu"}
+        options: dict[str, Any] = {"offload_type": self._type, "offload_device": torch.device("cpu")}
         if self._type == "block_level":
             options["num_blocks_per_group"] = 1
         if not work.machine.simulated:  # without a card diffusers refuses a stream
