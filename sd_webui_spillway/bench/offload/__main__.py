@@ -55,6 +55,11 @@ def _main(options: argparse.Namespace, words: Sequence[str]) -> int:
         return 0
     if options.json is None:
         raise BadInputError("Say with --json which file the results go to.")
+    if options.report:
+        if not options.json.exists():
+            raise BadInputError(f"There are no results in {options.json}.")
+        _write(ResultFile(options.json), options.json, every)
+        return 0
     if not options.rehearsal and not torch.cuda.is_available():
         raise BadInputError("torch finds no GPU here; --rehearsal runs the small model on the processor instead.")
     results = _results(options, words)
@@ -163,6 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, help="begin no cell that would not be done by then")
     parser.add_argument("--again", action="store_true", help="try again what has no figures")
     parser.add_argument("--plan", action="store_true", help="only list the cells, and roughly how long they take")
+    parser.add_argument("--report", action="store_true", help="only write tables and plots of what is there")
     parser.add_argument("--rehearsal", action="store_true", help="a small model on the processor: no measurement")
     return parser
 

@@ -17,6 +17,8 @@ START_SECONDS = 15.0
 _COPY_BYTES_PER_SECOND = 2.5e9
 """Roughly, for making a model in system memory."""
 _SWITCHING_CALLS = 20
+_SLOW_SECONDS = 1.0
+"""A step expected to be slower is not measured again in later rounds: what makes it slow does not waver."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ def _round(spec: ModelSpec, peers: Mapping[str, Peer], number: int) -> list[Cell
         (rank, place, Cell(spec.name, peer.name, budget, number))
         for rank, peer in enumerate(peers.values())
         for place, budget in _budgets(spec, peer)
+        if number == 0 or peer.guessed_seconds(spec, budget) <= _SLOW_SECONDS
     ]
     if number:
         found.sort(key=lambda one: (one[1], one[0]))

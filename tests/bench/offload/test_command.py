@@ -22,6 +22,7 @@ STREAM, OTHERS = "stream", ("to", "diffusers-leaf", "accelerate-sequential")
         (["--peer", "a1111"], "“a1111” names no folder; write --peer a1111=FOLDER."),
         (["--peer", "a1111=/nowhere"], "There is no folder /nowhere with the sources of a1111."),
         (["--peer", "krita=."], "There is no tool “krita” to run from its sources; choose from a1111"),
+        (["--report", "--json", "/nowhere/r.json"], "There are no results in /nowhere/r.json."),
         (["--rehearsal"], "Say with --json which file the results go to."),
         (["--budgets", "much"], "“much” is not a memory size"),
     ],
@@ -86,5 +87,9 @@ def test_a_rehearsal_from_the_command_to_the_table(tmp_path, capsys):
     capsys.readouterr()
     assert main([*arguments, STREAM]) == 0, "everything is there: no process starts"
     again = json.loads(path.read_text())
+    table = path.with_suffix(".md")
+    table.unlink()
+    assert main(["--report", "--json", str(path)]) == 0
+    assert table.read_text().startswith("**A rehearsal")
     assert again["cells"] == cells
     assert len(again["about"]["commands"]) == 2

@@ -63,7 +63,7 @@ class DiffusersGroup(_OfLibrary):
         short = "".join("-record" if name == "record_stream" else "-low-cpu" for name in extra)
         self.name = f"diffusers-{kind}{short}"
         self.summary = ", ".join([f"diffusers group offload, {self._type}, use_stream", *extra])
-        self.guessed_bytes_per_second = 9e9 if low_cpu_mem else 20e9
+        self.guessed_bytes_per_second = 9e9 if low_cpu_mem else 35e9
 
     def place(self, work: Work, budget_bytes: int | None) -> Step:
         hooks: Any = importlib.import_module("diffusers.hooks")
