@@ -48,8 +48,7 @@ class Measuring:
             self._first_dedicated_steps(self._reference)
         if self._reference is not None and not peer.keeps_reference:
             self._master, self._reference = copied(self._reference, self.spec), None
-            gc.collect()
-        machine.release()
+        self._release()
         self._baseline_bytes = machine.allocated_bytes() if peer.keeps_reference else None
         self._step: Step | None = None
         self._budget_bytes: int | None = None
@@ -103,13 +102,17 @@ class Measuring:
     def _placed(self, budget_bytes: int | None) -> Step:
         if self._step is None or self._budget_bytes != budget_bytes:
             self._step = None  # what another tool has placed goes before the next is
-            gc.collect()
-            self._machine.release()
+            self._release()
             began = time.perf_counter()
             self._step = _without_gradients(self._peer.place(self._work(), budget_bytes))
             self._machine.synchronize()
             self._place_seconds, self._budget_bytes = time.perf_counter() - began, budget_bytes
         return self._step
+
+    def _release(self) -> None:
+        gc.collect()
+        if self._peer.keeps_reference:  # an allocator of the peer's empties its own cache
+            self._machine.release()
 
     def _work(self) -> Work:
         return Work(self.spec, self._machine, self._inputs, lambda: copied(self._master, self.spec))

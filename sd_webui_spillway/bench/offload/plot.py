@@ -12,8 +12,8 @@ from .table import Row
 _WIDTH, _HEIGHT = 900, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 250, 46, 54
 _COLOURS = (
-    "#0b6e99", "#c2410c", "#15803d", "#7e22ce", "#b45309", "#be123c", "#0f766e", "#4338ca", "#4d7c0f", "#a21caf",
-    "#1e40af", "#9f1239", "#166534", "#6b21a8", "#92400e", "#334155",
+    "#0b6e99", "#c2410c", "#15803d", "#7e22ce", "#334155", "#be123c", "#b59b00", "#4338ca", "#0d9488", "#a21caf",
+    "#78350f", "#64a30d", "#f472b6", "#38bdf8", "#9f1239", "#94a3b8",
 )  # fmt: skip
 _BOUND_POINTS = 80
 _STYLE = "text{font:12px sans-serif;fill:#222}.grid{stroke:#ddd}.bound{fill:none;stroke:#222;stroke-dasharray:5 4}"
