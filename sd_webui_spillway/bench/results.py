@@ -51,6 +51,10 @@ class ResultFile:
 
     def add(self, **cell: Any) -> None:
         self.cells.append(cell)
+        self.save()
+
+    def save(self) -> None:
+        """Write the whole file, or leave the one that is there."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_suffix(".part")
         temporary.write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .. import __version__
 from . import commands, run_job
+from .bench import add_bench_command
 from .model_parser import add_model_commands
 
 DEFAULT_PORT = 7870
@@ -67,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     log.set_defaults(run=commands.log)
 
     add_model_commands(words)
+    add_bench_command(words)
     return parser
 
 

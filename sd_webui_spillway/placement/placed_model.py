@@ -55,6 +55,11 @@ class PlacedModel:
         free when the profile is applied. The smallest ring is taken even where it exceeds the budget."""
         self._streaming.set_budget(budget_bytes)
 
+    def predicted_step_seconds(self, component: Component) -> float | None:
+        """What a call of a component will take under ``stream``, by its plan; ``None`` is unknown: it does not stream,
+        or no call has been measured yet."""
+        return self._streaming.predicted_step_seconds(component)
+
     def plan_alone(self, component: Component, call: str) -> None:
         """Until the next :meth:`rest`: under ``stream``, take the other components' weights off the card for this call,
         without running out of memory first."""
