@@ -56,7 +56,7 @@ export function createLog({ api, t, language }) {
 
   function fillFilter(select, all, values) {
     const wanted = ["", ...values.map(([value]) => value)];
-    if (wanted.join("\n") === [...select.options].map((option) => option.value).join("\n")) return;
+    if (select.options.length && wanted.join("\n") === [...select.options].map((option) => option.value).join("\n")) return;
     const chosen = select.value;
     select.replaceChildren(el("option", { value: "" }, all), ...values.map(([value, text]) => el("option", { value }, text)));
     select.value = wanted.includes(chosen) ? chosen : "";

@@ -35,9 +35,9 @@ def build_panel(session: Session, pictures: Pictures | None, *, standalone: bool
                 _slot("meter")
                 _slot("progress")
                 _slot("cap")
-                _slot("settings")
             with _column(7):
                 _slot("profiles")
+                _slot("settings")
         else:
             _add_generation(session, pictures)
     _slot("log")
