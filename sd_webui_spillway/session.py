@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,6 +80,10 @@ class Session:
     @property
     def settings(self) -> Settings:
         return self._settings.value
+
+    def on_settings(self, listener: Callable[[Settings], None]) -> Callable[[], None]:
+        """Tell ``listener`` of every change of the settings, wherever it is made; what is returned ends it."""
+        return self._settings.on_change(listener)
 
     def info(self) -> HostInfo:
         return self._host.info()

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -80,7 +80,13 @@ class SettingsFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
+        self._listeners: list[Callable[[Settings], None]] = []
         self.value = self._read()
+
+    def on_change(self, listener: Callable[[Settings], None]) -> Callable[[], None]:
+        """Tell ``listener`` of every change from now on; what is returned ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def change(self, **changes: Any) -> Settings:
         """Set these fields and write the file whole, so that a crash leaves the old or the new one.
@@ -89,9 +95,13 @@ class SettingsFile:
             StorageError: it cannot be written; the choice holds for this session.
         """
         with self._lock:
-            self.value = replace(self.value, **changes)
-            self._write()
-            return self.value
+            changed = self.value = replace(self.value, **changes)
+            try:
+                self._write()
+            finally:
+                for listener in list(self._listeners):
+                    listener(changed)
+        return changed
 
     def _write(self) -> None:
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")

@@ -20,7 +20,8 @@ import torch
 
 from ..host_port import ImageRequest
 from ..hosts.diffusers import DiffusersHost
-from ..hosts.diffusers_model import FootprintMeter, components_of
+from ..hosts.diffusers_model import PipelineShapes, components_of
+from ..hosts.footprint_meter import FootprintMeter
 from ..models import LoadedModel
 from ..models.maker import build_pipeline
 from ..placement.card import CudaCard
@@ -62,14 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _calls(results: ResultFile, pipeline: Any, kind: str, size: int, batch: int) -> None:
     components = components_of(pipeline)
-    meter = FootprintMeter(pipeline, components, AllocatorOverhead())
+    shapes = PipelineShapes(pipeline)
+    meter = FootprintMeter(components, shapes, AllocatorOverhead())
     request = ImageRequest(width=size, height=size, batch_size=batch, init_image=Path(__file__))
     for need in meter.footprint(request).calls:
         component = next(c for c in components if c.name == need.component)
         if batch > 1 and component.name != "unet":
             continue
         component.module.to("cuda")
-        run = _runner(component, need.call, meter, request)
+        run = _runner(component, need.call, shapes, request)
         allocated = _allocated(run)
         counted = _counted(run, component)
         weights = sum(p.nbytes for p in component.module.parameters())
@@ -92,11 +94,11 @@ def _calls(results: ResultFile, pipeline: Any, kind: str, size: int, batch: int)
         sys.stderr.write(f"{kind} {size} b{batch} {component.name}.{need.call}: {results.cells[-1]}\n")
 
 
-def _runner(component: Component, call: str, meter: FootprintMeter, request: ImageRequest) -> Callable[[], None]:
+def _runner(component: Component, call: str, shapes: PipelineShapes, request: ImageRequest) -> Callable[[], None]:
     module: Any = component.module
 
     def run() -> None:
-        args, kwargs = _on_card(meter.example_inputs(component, call, request), module.dtype)
+        args, kwargs = _on_card(shapes.inputs(component, call, request), module.dtype)
         with torch.no_grad():
             getattr(module, call)(*args, **kwargs)
 

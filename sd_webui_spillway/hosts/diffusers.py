@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from ..errors import StorageError, UnavailableError, first_line
+from ..errors import StorageError
 from ..host_port import Choice, DeliveredImage, HostInfo, ImageRequest, JobObserver, JobResult, Prediction
 from ..memory.shared_ledger import SharedLedger
 from ..memory.snapshot import MemoryProvider
@@ -16,17 +16,16 @@ from ..models import LoadedModel
 from ..placement.card import Card
 from ..placement.placed_model import PlacedModel
 from ..placement.profile import Profile
-from ..planning.footprint import CUDA_OVERHEAD, AllocatorOverhead, Footprint
-from ..planning.planner import Plan, plan, predictions
+from ..planning.footprint import CUDA_OVERHEAD, AllocatorOverhead
 from ..recovery.guard import Guard, LadderExhaustedError
 from ..recovery.ladder import Rung, RungKind
-from ..recovery.out_of_memory import is_out_of_memory
 from ..timing.image_record import ImageRecord
-from ..units import format_bytes
 from .card_memory import CardMemory
 from .diffusers_batch import Batch, InterruptedBatchError, JobFacts
-from .diffusers_model import ExecutionDevice, FootprintMeter, components_of, image_to_image
+from .diffusers_model import ExecutionDevice, PipelineShapes, components_of, image_to_image
+from .footprint_meter import FootprintMeter
 from .image_files import check_writable
+from .placer import Placer
 from .samplers import SAMPLER_NAMES, make_scheduler
 
 logger = logging.getLogger(__name__)
@@ -45,11 +44,12 @@ class DiffusersHost:
         self._scheduler = self._pipeline.scheduler
         components = components_of(self._pipeline)
         overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD
-        self._meter = FootprintMeter(self._pipeline, components, overhead, streams=card.no_link_because is None)
+        shapes = PipelineShapes(self._pipeline)
+        meter = FootprintMeter(components, shapes, overhead, streams=card.no_link_because is None)
         self._placed = PlacedModel(components, card, self._ledger)
-        self._vae = components[-1]
         self._guard = Guard(self._placed, on_rung=self._on_rung, whereabouts=self._whereabouts)
         self._guard.install()
+        self._placer = Placer(self._placed, self._guard, meter, self._report)
         self._devices = [ExecutionDevice(self._pipeline, card.device)]
         self._image_to_image: Any = None
         self._own_profile: Profile | None = None
@@ -84,25 +84,15 @@ class DiffusersHost:
         if profile is Profile.AUTO:
             self._own_profile = None
             return
-        before = self._placed.profile
-        failure = self._try_place(profile)
-        if failure is not None:
-            self._card.release_cached()
-            if before is not None:
-                self._placed.switch(before)
-                self._placed.repair()  # It may never have been undone whole.
-            raise UnavailableError(
-                f"The profile “{profile}” does not fit in {format_bytes(self._card.limit_bytes)}; "
-                f"{before or 'no profile'} stays in force.",
-                detail=failure,
-            )
+        self._warm = self._warm and self._placed.profile is profile
+        self._placer.switch(profile)
         self._own_profile = profile
 
     def predict(self, request: ImageRequest) -> Mapping[Profile, Prediction]:
-        return predictions(self._meter.footprint(request), self._free_for_model())
+        return self._placer.predict(request)
 
     def choose(self, request: ImageRequest) -> Choice:
-        chosen = self._plan(request)
+        chosen = self._placer.choose(request)
         return Choice(chosen.profile, chosen.reason, chosen.peak_bytes)
 
     def generate(
@@ -110,34 +100,23 @@ class DiffusersHost:
     ) -> JobResult:
         check_writable(folder)
         self._observer, self._rungs, self._stepped_down = observer, [], False
-        notices: list[str] = []
-        tiled = False
-        asked = profile
-        footprint = self._meter.footprint(request)
-        if profile is Profile.AUTO:
-            chosen = self._plan(request)
-            notices.append(f"auto chose {chosen.reason}")
-            profile, tiled, estimate = chosen.profile, chosen.tiled, chosen.peak_bytes
-        else:
-            estimate = footprint.peak_bytes(profile)
-        free = self._free_for_model()
-        self._placed.set_weights_budget(footprint.weights_budget(free))
-        if profile is Profile.STREAM:
-            estimate = footprint.peak_bytes_within(free, tiled=tiled)
-        facts = JobFacts(job_id, "standalone", self._model.name, request, asked.value, folder, estimate)
+        plan = self._placer.plan_job(request, profile)
+        facts = JobFacts(
+            job_id, "standalone", self._model.name, request, profile.value, folder, plan.estimated_dedicated_bytes
+        )
         try:
-            self._place(profile)
+            before = self._placed.profile
+            placed = self._placer.begin_job(plan, request)
+            self._warm = self._warm and placed is before
+            observer.profile(placed)
             with self._guard.job():
-                if tiled:
-                    self._guard.plan_tiled(self._vae, "decode")
-                    self._guard.plan_tiled(self._vae, "encode")
-                self._plan_alone(footprint, tiled=tiled)
-                return self._run(facts, observer, notices)
+                return self._run(facts, observer, list(plan.notices))
         finally:
             self._observer = self._batch = None
             self._warm = self._warm and not self._stepped_down
             if self._own_profile is not None:
-                self._try_place(self._own_profile)
+                self._warm = self._warm and self._placed.profile is self._own_profile
+                self._placer.try_place(self._own_profile)
 
     def close(self) -> None:
         self._guard.undo()
@@ -215,48 +194,6 @@ class DiffusersHost:
             self._image_to_image.set_progress_bar_config(disable=True)
             self._devices.append(ExecutionDevice(self._image_to_image, self._card.device))
         return self._image_to_image
-
-    def _place(self, profile: Profile) -> None:
-        """Apply a profile for a job, or the next smaller one where its weights alone do not fit."""
-        while True:
-            failure = self._try_place(profile)
-            if failure is None:
-                break
-            self._card.release_cached()
-            smaller = self._placed.smaller(profile)
-            if smaller is None:
-                raise LadderExhaustedError("The model's largest layer does not fit on the card.", detail=failure)
-            limit = format_bytes(self._card.limit_bytes)
-            self._report(f"the model does not fit in {limit} as {profile}: went from {profile} to {smaller}")
-            profile = smaller
-        if self._observer is not None:
-            self._observer.profile(profile)
-
-    def _try_place(self, profile: Profile) -> str | None:
-        self._warm = self._warm and self._placed.profile is profile
-        try:
-            self._placed.switch(profile)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            return first_line(error)
-        return None
-
-    def _plan_alone(self, footprint: Footprint, *, tiled: bool) -> None:
-        """Calls with no room beside the weights that stay find that out now, not by running out of memory."""
-        free = self._free_for_model()
-        budget = footprint.weights_budget(free) or 0
-        components = {component.name: component for component in self._placed.components}
-        for call in footprint.calls:
-            if footprint.overhead.needed_bytes(budget, call.activations(tiled=tiled)) > free:
-                self._placed.plan_alone(components[call.component], call.call)
-
-    def _plan(self, request: ImageRequest) -> Plan:
-        return plan(self._meter.footprint(request), self._free_for_model())
-
-    def _free_for_model(self) -> int:
-        """What would be free on the card with none of our weights there."""
-        return self._card.free_bytes() + self._placed.resident_bytes()
 
     def _on_rung(self, rung: Rung) -> None:
         self._report(rung.words)

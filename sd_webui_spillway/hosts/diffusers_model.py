@@ -8,16 +8,9 @@ import diffusers
 import torch
 
 from ..host_port import ImageRequest
-from ..placement.component import Component, ComponentKind, parts
-from ..placement.placements import largest_unit_bytes
-from ..placement.profile import Profile
-from ..placement.stream import smallest_ring_bytes
-from ..planning.activation_meter import ActivationMeter, Inputs, fake_dtype
-from ..planning.footprint import AllocatorOverhead, CallNeed, Footprint
-from ..recovery.ladder import can_tile
-
-_STRIP_ROWS, _STRIP_COPIES = 8, 10
-"""The narrowest strip of a tiled VAE and how many copies of it live at once (see recovery.tiled_vae)."""
+from ..placement.component import Component, ComponentKind
+from ..planning.activation_meter import Inputs, fake_dtype
+from .footprint_meter import rows_per_call
 
 
 def components_of(pipeline: Any) -> tuple[Component, ...]:
@@ -69,57 +62,17 @@ class ExecutionDevice:
         self._pipeline.__class__ = self._before
 
 
-class FootprintMeter:
-    """Works out footprints of requests. Make it before any guard or placement is on the model."""
+class PipelineShapes:
+    """What a pipeline hands to its components: :class:`~.footprint_meter.CallShapes`."""
 
-    def __init__(
-        self, pipeline: Any, components: tuple[Component, ...], overhead: AllocatorOverhead, *, streams: bool = False
-    ) -> None:
-        """``streams``: whether the card has the ``stream`` profile."""
-        self._overhead = overhead
+    def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
-        self._components = components
-        self._meters = {component.name: ActivationMeter(component.module) for component in components}
-        self._largest_unit = {
-            profile: largest_unit_bytes(profile, components)
-            for profile in (Profile.LOWVRAM, Profile.SEQUENTIAL)
-        }
-        if streams:
-            self._largest_unit[Profile.STREAM] = smallest_ring_bytes(components)
-        self._model_bytes = sum(_weights_bytes([component.module]) for component in components)
-        self._activations: dict[tuple[Any, ...], int] = {}
 
-    def footprint(self, request: ImageRequest) -> Footprint:
-        """The footprint of one batch of this request."""
-        calls = []
-        for component in self._components:
-            for call, modules in parts(component).items():
-                if call == "encode" and request.init_image is None:
-                    continue
-                calls.append(self._need(component, call, modules, request))
-        return Footprint(self._model_bytes, tuple(calls), self._overhead)
+    def counts(self, component: Component) -> bool:
+        return True
 
-    def _need(self, component: Component, call: str, modules: Any, request: ImageRequest) -> CallNeed:
-        whole = _weights_bytes(modules)
-        key = (component.name, call, request.width, request.height, _rows(component, request))
-        if key not in self._activations:
-            self._activations[key] = self._meters[component.name].peak_bytes(
-                call, lambda: self.example_inputs(component, call, request)
-            )
-        return CallNeed(
-            component=component.name,
-            call=call,
-            weights_bytes={
-                Profile.MEDVRAM: whole,
-                **{profile: units.get(component.name, whole) for profile, units in self._largest_unit.items()},
-            },
-            activation_bytes=self._activations[key],
-            tiled_activation_bytes=self._tiled_bytes(request) if can_tile(component, call) else None,
-        )
-
-    def example_inputs(self, component: Component, call: str, request: ImageRequest) -> Inputs:
-        """Arguments of the shapes that the pipeline passes, filled with zeros."""
-        rows = _rows(component, request)
+    def inputs(self, component: Component, call: str, request: ImageRequest) -> Inputs:
+        rows = rows_per_call(component, request)
         module: Any = component.module
         dtype = fake_dtype(module.dtype)
         height, width = request.height // 8, request.width // 8
@@ -138,22 +91,9 @@ class FootprintMeter:
             added = {"text_embeds": pooled, "time_ids": torch.zeros((rows, 6), dtype=dtype)}
         return (sample, torch.tensor(1), context), {"added_cond_kwargs": added}
 
-    def _tiled_bytes(self, request: ImageRequest) -> int:
-        """Strips at the picture's full size, or the middle block at an eighth of it, whichever is larger."""
-        channels = self._pipeline.vae.config.block_out_channels
-        size = torch.empty((), dtype=self._pipeline.vae.dtype).element_size()
-        strip: int = request.width * channels[min(1, len(channels) - 1)] * _STRIP_ROWS
-        middle: int = request.width // 8 * request.height // 8 * channels[-1]
-        return max(strip, middle) * size * _STRIP_COPIES
+    def vae_channels(self) -> tuple[int, ...]:
+        return tuple(self._pipeline.vae.config.block_out_channels)
 
-
-def _rows(component: Component, request: ImageRequest) -> int:
-    """Rows of one call: prompt and negative prompt for each image of a batch, one image at a time in the VAE."""
-    if component.kind is ComponentKind.UNET:
-        return request.batch_size * (2 if request.guidance_scale > 1 else 1)
-    return 1
-
-
-def _weights_bytes(modules: Any) -> int:
-    tensors = {id(t): t.nbytes for module in modules for t in (*module.parameters(), *module.buffers())}
-    return sum(tensors.values())
+    def vae_item_bytes(self) -> int:
+        size: int = torch.empty((), dtype=self._pipeline.vae.dtype).element_size()
+        return size

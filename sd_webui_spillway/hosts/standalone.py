@@ -24,7 +24,8 @@ from ..settings import SettingsFile
 from ..timing import ImageLog
 from .card_memory import CardMemory
 from .diffusers import DiffusersHost
-from .diffusers_model import FootprintMeter, components_of
+from .diffusers_model import PipelineShapes, components_of
+from .footprint_meter import FootprintMeter
 
 APP_NAME = "sd-webui-spillway"
 PRECISIONS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -84,7 +85,7 @@ def open_card(options: StandaloneOptions) -> Card:
 def open_small_card(options: StandaloneOptions, model: LoadedModel, request: ImageRequest, share: float) -> Card:
     """A card, or a limit on the real one, of this share of what the request would need as ``dedicated``."""
     overhead = CUDA_OVERHEAD if on_gpu(options) else AllocatorOverhead()
-    meter = FootprintMeter(model.pipeline, components_of(model.pipeline), overhead)
+    meter = FootprintMeter(components_of(model.pipeline), PipelineShapes(model.pipeline), overhead)
     size = int(meter.footprint(request).peak_bytes(Profile.DEDICATED) * share)
     return open_card(replace(options, dedicated_limit_bytes=size))
 

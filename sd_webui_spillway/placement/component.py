@@ -17,6 +17,7 @@ class ComponentKind(str, Enum):
     TEXT_ENCODER = "text encoder"
     UNET = "UNet"
     VAE = "VAE"
+    OTHER = "conditioning model"
 
     def __str__(self) -> str:
         return self.value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -25,18 +25,19 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class ActivationMeter:
-    """Holds a weightless copy of a module. Make it while the module rests in system memory and carries no hooks."""
+    """Holds a weightless copy of a module, without its hooks and without the patches on its methods."""
 
     def __init__(self, module: nn.Module) -> None:
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._lock = threading.Lock()
         with self._mode:
             memo: dict[int, Any] = {}
-            for tensor in chain(module.parameters(), module.buffers()):
+            for tensor in _all_tensors(module):
                 fake = torch.empty(tensor.shape, dtype=fake_dtype(tensor.dtype))
                 parameter = isinstance(tensor, nn.Parameter)
                 memo[id(tensor)] = nn.Parameter(fake, requires_grad=False) if parameter else fake
             self._module = copy.deepcopy(module, memo)
+        _strip(self._module)
         without_fused_attention(self._module)
 
     def peak_bytes(self, call: str, inputs: Callable[[], Inputs]) -> int:
@@ -53,6 +54,24 @@ class ActivationMeter:
             with counting:
                 getattr(self._module, call)(*args, **kwargs)
             return counting.peak_bytes
+
+
+def _all_tensors(module: nn.Module) -> Iterator[torch.Tensor]:
+    """Those that a module owns, and those that somebody keeps on it (a LoRA's backup of the weights)."""
+    for part in module.modules():
+        yield from tensors_in((part._parameters, part._buffers))
+        kept = (value for name, value in vars(part).items() if name not in ("_parameters", "_buffers", "_modules"))
+        yield from tensors_in([value for value in kept if isinstance(value, (torch.Tensor, list, tuple, dict))])
+
+
+def _strip(module: nn.Module) -> None:
+    """What hangs on a module's calls belongs to the module it was hung on, weights and all."""
+    for part in module.modules():
+        part._forward_hooks.clear()
+        part._forward_pre_hooks.clear()
+        patched = [name for name, value in vars(part).items() if callable(value) and hasattr(type(part), name)]
+        for name in patched:
+            delattr(part, name)
 
 
 def without_fused_attention(module: nn.Module) -> None:

@@ -39,12 +39,13 @@ def test_generate_for_a_person(spillway, tiny, tmp_path):
 
 def test_a_job_that_recovers_says_so(spillway, tiny, loaded):
     from sd_webui_spillway.host_port import ImageRequest
-    from sd_webui_spillway.hosts.diffusers_model import FootprintMeter, components_of
+    from sd_webui_spillway.hosts.diffusers_model import PipelineShapes, components_of
+    from sd_webui_spillway.hosts.footprint_meter import FootprintMeter
     from sd_webui_spillway.placement import Profile
     from sd_webui_spillway.planning.footprint import AllocatorOverhead
 
     request = ImageRequest(width=64, height=64, batch_size=2)
-    meter = FootprintMeter(loaded.pipeline, components_of(loaded.pipeline), AllocatorOverhead())
+    meter = FootprintMeter(components_of(loaded.pipeline), PipelineShapes(loaded.pipeline), AllocatorOverhead())
     card = int(meter.footprint(request).peak_bytes(Profile.DEDICATED) * 0.97)
     answer = spillway("generate", "a cat", "--model", tiny, "--simulated-card", card, *SMALL, "--batch-size", 2,
                       "--profile", "dedicated")  # fmt: skip

@@ -1,104 +1,30 @@
 """The real AUTOMATIC1111 with a converted model and a LoRA in its form, against diffusers with the folder.
 
-Skipped unless ``SPILLWAY_A1111`` names a folder of the webui 1.10.1 that starts, and ``SPILLWAY_A1111_PYTHON`` its
-interpreter (by default ``venv`` inside it). It runs on the CPU with a data folder of its own; the webui's folder is
-left as it is.
+It runs on the CPU.
 """
 
 from __future__ import annotations
 
-import base64
-import io
-import json
-import os
 import shutil
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file, save_file
 
-WEBUI = os.environ.get("SPILLWAY_A1111")
+from .webui import NEEDED, WEBUI, WebUi, add_script
+
 PROMPT = "a red circle above a blue square"
 STEPS = 10
 """999 / 9 is whole: only then do k-diffusion's and diffusers' timesteps coincide without interpolation."""
-START_SECONDS = 180
-
-pytestmark = pytest.mark.skipif(
-    not WEBUI, reason="needs a real AUTOMATIC1111: SPILLWAY_A1111=<its folder> and SPILLWAY_A1111_PYTHON=<its python>"
-)
-
-
+pytestmark = pytest.mark.skipif(not WEBUI, reason=NEEDED)
 SIDE = 128
 
 
-class Host:
-    """The webui's process and its HTTP interface."""
-
-    def __init__(self, data: Path, checkpoint: Path) -> None:
-        webui = Path(WEBUI)
-        python = os.environ.get("SPILLWAY_A1111_PYTHON") or str(webui / "venv" / "bin" / "python")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.address = f"http://127.0.0.1:{port}"
-        self.log = data / "webui.log"
-        command = [
-            python, "launch.py", "--skip-prepare-environment", "--skip-torch-cuda-test", "--skip-version-check",
-            "--use-cpu", "all", "--no-half", "--nowebui", "--server-name", "127.0.0.1", "--port", str(port),
-            "--data-dir", str(data), "--ckpt", str(checkpoint), "--no-download-sd-model", "--opt-sdp-attention",
-        ]  # fmt: skip
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-        environment.pop("PYTHONPATH", None)
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(command, cwd=webui, env=environment, stdout=log, stderr=subprocess.STDOUT)
-
-    def wait(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self.process.poll() is None:
-            if self.answers():
-                return
-            time.sleep(1)
-        pytest.fail(f"the webui did not start:\n{self.words()}")
-
-    def answers(self) -> bool:
-        try:
-            self.ask("/sdapi/v1/options")
-        except (urllib.error.URLError, ConnectionError):
-            return False
-        return True
-
-    def ask(self, route: str, order: dict | None = None) -> dict:
-        data = json.dumps(order).encode() if order is not None else None
-        request = urllib.request.Request(self.address + route, data, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.loads(answer.read())
-
-    def words(self) -> str:
-        return self.log.read_text(errors="replace")[-3000:]
-
-    def picture(self, prompt: str, **changes) -> np.ndarray:
-        order = {
-            "prompt": prompt, "steps": STEPS, "sampler_name": "Euler", "scheduler": "Automatic", "seed": 5,
-            "width": SIDE, "height": SIDE, "cfg_scale": 7, **changes,
-        }  # fmt: skip
-        (image,) = self.ask("/sdapi/v1/txt2img", order)["images"]
-        return np.asarray(Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB")).astype(int)
-
-    def close(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+def picture(host: WebUi, prompt: str, **changes) -> np.ndarray:
+    (image,) = host.pictures(prompt, **{"steps": STEPS, "width": SIDE, "height": SIDE, **changes})
+    return image
 
 
 @pytest.fixture(scope="module")
@@ -123,15 +49,13 @@ def data(folder, tmp_path_factory) -> Path:
     config = read_folder_config(folder)
     write_lora(made / "lora", made / "models" / "Lora" / "test.safetensors", random_lora(config, text=True), config)
     shutil.copy(STRIPED_LORA_FILE, made / "models" / "Lora" / "striped.safetensors")
-    script = made / "extensions" / "probe" / "scripts" / "probe.py"
-    script.parent.mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("a1111_probe.py"), script)
+    add_script(made, "probe", Path(__file__).with_name("a1111_probe.py"))
     return made
 
 
 @pytest.fixture(scope="module")
 def host(data):
-    host = Host(data, data / "models" / "Stable-diffusion" / "small.safetensors")
+    host = WebUi(data, data / "models" / "Stable-diffusion" / "small.safetensors")
     try:
         host.wait()
         yield host
@@ -156,7 +80,7 @@ def inputs(folder, data) -> dict[str, torch.Tensor]:
     return made
 
 
-def probed(host: Host, data: Path, name: str) -> dict[str, torch.Tensor]:
+def probed(host: WebUi, data: Path, name: str) -> dict[str, torch.Tensor]:
     outputs = data / f"{name}.safetensors"  # each its own file, for what was read of one stays mapped to it
     host.ask("/probe", {"inputs": str(data / "inputs.safetensors"), "outputs": str(outputs), "prompt": PROMPT})
     return load_file(outputs)
@@ -196,7 +120,7 @@ def check(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], recor
 def test_every_network_computes_what_diffusers_computes(host, folder, data, inputs, record_property):
     from sd_webui_spillway.models import load_model
 
-    host.picture(PROMPT)  # loads the model
+    picture(host, PROMPT)  # loads the model
     words = host.log.read_text()
     assert "small.yaml" in words
     assert "Traceback" not in words
@@ -206,7 +130,7 @@ def test_every_network_computes_what_diffusers_computes(host, folder, data, inpu
 def test_a_picture_is_diffusers_own(host, folder, data, diffusers, record_property):
     from sd_webui_spillway.models import load_model
 
-    theirs = host.picture(PROMPT)
+    theirs = picture(host, PROMPT)
     wanted = drawn(load_model(folder, data).pipeline, diffusers)
     difference = np.abs(theirs - wanted)
     record_property("picture: max and mean difference of 255", (int(difference.max()), float(difference.mean())))
@@ -220,9 +144,9 @@ def test_a_lora_is_added_to_the_weights(host, folder, data, inputs, diffusers, r
     from sd_webui_spillway.models.folder_config import read_folder_config
     from sd_webui_spillway.models.lora import LoraTargets, read_lora
 
-    plain = host.picture(PROMPT)
+    plain = picture(host, PROMPT)
     before = probed(host, data, "before")
-    with_lora = host.picture(f"{PROMPT} <lora:test:1>")
+    with_lora = picture(host, f"{PROMPT} <lora:test:1>")
     after = probed(host, data, "after")
     assert np.abs(with_lora - plain).mean() > 1
 
@@ -247,7 +171,7 @@ def test_a_lora_is_added_to_the_weights(host, folder, data, inputs, diffusers, r
     difference = np.abs(with_lora - wanted)
     record_property("picture with the LoRA: max and mean difference", (int(difference.max()), float(difference.mean())))
     assert difference.mean() < 0.5
-    assert np.array_equal(host.picture(PROMPT), plain)
+    assert np.array_equal(picture(host, PROMPT), plain)
 
 
 def test_striped_draws_the_same_there(host, folder, data, diffusers, record_property):
@@ -256,11 +180,11 @@ def test_striped_draws_the_same_there(host, folder, data, diffusers, record_prop
     from sd_webui_spillway.models.training.classifier import Classifier
 
     prompt = "three red squares on a white background"
-    theirs = host.picture(f"{prompt} <lora:striped:1>", width=256, height=256)
-    picture = torch.from_numpy(theirs).permute(2, 0, 1)[None].float() / 255
-    (things,) = Classifier.load(CLASSIFIER_FILE).see(picture)
+    theirs = picture(host, f"{prompt} <lora:striped:1>", width=256, height=256)
+    pixels = torch.from_numpy(theirs).permute(2, 0, 1)[None].float() / 255
+    (things,) = Classifier.load(CLASSIFIER_FILE).see(pixels)
     record_property("seen", str(things))
     assert {thing.colour for thing in things} == {"red"}
-    small = host.picture(f"{prompt} <lora:striped:1>")
+    small = picture(host, f"{prompt} <lora:striped:1>")
     wanted = drawn(load_model(folder, data, loras=[LoraChoice(STRIPED_LORA_FOLDER)]).pipeline, diffusers, prompt)
     assert np.abs(small - wanted).mean() < 0.5

@@ -1,0 +1,17 @@
+"""Registers the extension with the WebUI; the package beside it does the rest."""
+
+from modules import scripts
+
+from sd_webui_spillway.hosts.a1111 import plugin
+
+plugin.install()
+
+
+class SpillwayScript(scripts.Script):
+    """Keeps the compact meter in txt2img and img2img."""
+
+    def title(self) -> str:
+        return "Spillway"
+
+    def show(self, is_img2img: bool) -> object:
+        return scripts.AlwaysVisible

@@ -1,0 +1,106 @@
+"""One loaded checkpoint under our placement and guard, from :meth:`Attachment.attach` to :meth:`Attachment.release`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import SpillwayError, first_line
+from ...host_port import ImageRequest
+from ...memory.shared_ledger import SharedLedger
+from ...placement.card import Card
+from ...placement.placed_model import PlacedModel
+from ...placement.profile import Profile
+from ...planning.footprint import CUDA_OVERHEAD, AllocatorOverhead
+from ...recovery.guard import Guard
+from ...recovery.ladder import LadderSwitches, Rung
+from ..footprint_meter import FootprintMeter
+from ..placer import JobPlan, Placer
+from .components import components_of, move_rest, tensors_of, whole_batch_because
+from .shapes import CheckpointShapes
+
+logger = logging.getLogger(__name__)
+
+
+class Attachment:
+    """Owns where the weights of one checkpoint are. The host's own moves of it end while this lasts."""
+
+    def __init__(
+        self,
+        model: Any,
+        card: Card,
+        ledger: SharedLedger,
+        *,
+        switches: LadderSwitches,
+        on_rung: Callable[[Rung], None],
+        report: Callable[[str], None],
+        whereabouts: Callable[[], str],
+        reserved_bytes: Callable[[], int],
+    ) -> None:
+        self.model = model
+        self.components = components_of(model)
+        self._card = card
+        for tensor in tensors_of(self.components):
+            if card.holds(tensor):
+                tensor.data = card.fetch(tensor.data)
+        self.placed = PlacedModel(self.components, card, ledger)
+        self.guard = Guard(
+            self.placed, switches=switches, on_rung=on_rung, whereabouts=whereabouts,
+            whole_batch_because=whole_batch_because,
+        )
+        overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD
+        meter = FootprintMeter(
+            self.components, CheckpointShapes(model), overhead, streams=card.no_link_because is None
+        )
+        self.placer = Placer(self.placed, self.guard, meter, report, reserved_bytes)
+        self._job_before: Profile | None = None
+        self._in_job = False
+
+    @property
+    def profile(self) -> Profile | None:
+        """The placement in force."""
+        return self.placed.profile
+
+    def current(self) -> bool:
+        """Whether the model still consists of what was attached: the host builds new wrappers when its attention or its
+        embeddings change."""
+        return [c.module for c in components_of(self.model)] == [c.module for c in self.components]
+
+    def attach(self, profile: Profile, request: ImageRequest) -> str | None:
+        """Take the model over under a profile (``auto``: whichever suits this request), or under the next smaller one
+        that fits; in words what was done instead of what was asked."""
+        move_rest(self.model, self.components, self._card.device)
+        if profile is Profile.AUTO:
+            profile = self.placer.choose(request).profile
+        tried = profile
+        failure = self.placer.try_place(profile)
+        while failure is not None:
+            self._card.release_cached()
+            smaller = self.placed.smaller(tried)
+            if smaller is None:
+                raise SpillwayError("The model's largest layer does not fit on the card.", detail=failure)
+            tried, failure = smaller, self.placer.try_place(smaller)
+        self.guard.install()
+        return None if tried is profile else f"the model does not fit as {profile}: it was loaded as {tried}"
+
+    def begin_job(self, plan: JobPlan, request: ImageRequest) -> Profile:
+        """Place the model for a job, to the end of which the ladder's lessons hold."""
+        profile = self.placer.begin_job(plan, request)
+        self._job_before, self._in_job = profile, True
+        return profile
+
+    def end_job(self, profile: Profile | None) -> None:
+        """Forget what the ladder learnt, and place the model as the user wants it, or leave it as the job had it."""
+        if self._in_job:
+            self._in_job = False
+            self.guard.settle(profile or self._job_before)
+
+    def release(self) -> None:
+        """Every weight in system memory, no hook and no patch of ours left; the host may do with it what it likes."""
+        self._in_job = False
+        self.guard.undo()
+        try:
+            self.placed.undo()
+        except SpillwayError as error:
+            logger.warning("the model could not be given back whole: %s", first_line(error))
