@@ -31,7 +31,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "job": {"host_port", "placement", "timing"},
     "settings": {"memory", "placement"},
     "session": {"host_port", "job", "settings", *CORE},
-    "panel": {"words", "session", "settings", "host_port", "timing", "memory.snapshot", "placement.profile"},
+    "panel": {
+        "words", "session", "settings", "host_port", "timing", "memory.snapshot", "memory.nvml", "placement.profile",
+    },
     "hosts": {"session", "settings", "host_port", "models", "panel", *CORE},
     "bench": {"session", "settings", "host_port", "models", "panel", "hosts", *CORE},
     "cli": {"session", "settings", "host_port", "models", "panel", "hosts", "bench", *CORE},

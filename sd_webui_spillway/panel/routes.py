@@ -21,6 +21,7 @@ from ..timing.export import write_csv, write_json
 from ..timing.log_rows import LogFilter
 from ..words import language_of
 from .assets import MEDIA_TYPES, asset_path
+from .doctor import doctor_payload
 from .origin import REFUSED, SAFE_METHODS, is_cross_origin
 from .payloads import (
     error_payload,
@@ -146,6 +147,10 @@ def _add_memory(router: APIRouter, session: Session) -> None:
     @router.get("/host")
     def host() -> Response:
         return _Answer(host_payload(session.info()))
+
+    @router.get("/doctor")
+    def doctor() -> Response:
+        return _Answer(doctor_payload(session))
 
     @router.get("/memory")
     def memory(since: float = 0.0) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import platform
 
 import pytest
 
@@ -217,6 +218,27 @@ def test_sentences_come_in_the_language_asked_for(client, session, how):
     assert last["images"][0]["profile_used"] == "lowvram", "what a program reads stays as it is"
     refused = client.put(f"{V1}/profile", json={"profile": "stream"}, **how)
     assert refused.json()["error"].startswith("方案“stream”不可用：")
+
+
+def test_a_doctor_tells_all_that_a_report_needs(client, session):
+    make(session)
+    answer = client.get(f"{V1}/doctor").json()
+    assert answer["versions"]["python"] == platform.python_version()
+    assert {"torch", "gradio", "psutil", "nvidia_driver", "spillway"} <= set(answer["versions"])
+    assert answer["memory"]["dedicated_total_bytes"] == CARD_BYTES
+    assert answer["shared"]["cap_bytes"] == answer["shared"]["ledger_cap_bytes"] == session.cap_bytes()
+    assert {row["profile"]: row["unavailable_because"] for row in answer["profiles"]}["dedicated"] is None
+    assert answer["log"]["image_count"] == 1
+    assert answer["notices"] == list(session.info().notices)
+    session.log.close()
+    assert "closed" in client.get(f"{V1}/doctor").json()["log"]["error"]
+
+
+def test_every_route_is_described(client):
+    described = set(client.get("/openapi.json").json()["paths"])
+    wanted = ("memory", "profile", "cap", "settings", "images", "jobs/current", "jobs/last", "doctor")
+    assert {f"{V1}/{name}" for name in wanted} <= described
+    assert "/spillway/v1/assets/{name}" not in described
 
 
 def test_exports_hold_the_filtered_log(client, session):
