@@ -73,6 +73,7 @@ class FakeHost:
     switched: list[Profile] = field(default_factory=list)
     threads: set[str] = field(default_factory=set)
     closed: bool = False
+    makes_its_own_images: bool = False
     _warm: bool = False
 
     def info(self) -> HostInfo:
@@ -84,6 +85,7 @@ class FakeHost:
             notices=("There is no GPU here; memory is counted on a simulated card of 4.0 GiB (runs on the CPU).",),
             samplers=("default", "euler", "dpm++ 2m"),
             default_size=(64, 64),
+            makes_its_own_images=self.makes_its_own_images,
             unavailable_profiles={
                 Profile.SEQUENTIAL: "it has not been measured on a real GPU yet",
                 Profile.STREAM: "it needs a CUDA card, whose copy engine works beside the computation",
