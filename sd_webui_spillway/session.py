@@ -38,6 +38,7 @@ class ProfileRow:
     in_use: bool
     unavailable_because: str | None
     predicted_dedicated_bytes: int | None
+    predicted_shared_bytes: int | None
     fits: bool | None
     note: str
     measured_seconds: float | None
@@ -165,6 +166,7 @@ class Session:
                     in_use=profile is self.settings.profile,
                     unavailable_because=self.unavailable_because(profile),
                     predicted_dedicated_bytes=prediction.dedicated_bytes if prediction else None,
+                    predicted_shared_bytes=prediction.shared_bytes if prediction else None,
                     fits=prediction.fits if prediction else None,
                     note=prediction.note if prediction else "",
                     measured_seconds=median.seconds if median else None,

@@ -16,7 +16,7 @@ def error_markup(error: SpillwayError) -> str:
     return (
         '<div class="spillway-message" data-kind="error" role="alert">'
         f'<p class="spillway-sentence">{_in_all_languages(str(error))}</p>{detail}'
-        '<button type="button" class="spillway-copy">Copy</button></div>'
+        f'<button type="button" class="spillway-copy">{_in_all_languages("Copy")}</button></div>'
     )
 
 

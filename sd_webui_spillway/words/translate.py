@@ -56,16 +56,18 @@ class _Table:
         self._patterns = [(_pattern(english), sentences[english]) for english in patterns]
 
     def say(self, text: str) -> str:
-        return self._whole(text) or self._in_parts(text) or self._unended(text) or text
+        return self._whole(text) or self._in_parts(text) or self._otherwise_ended(text) or text
 
     def _whole(self, text: str) -> str | None:
         if text in self._exact:
             return self._exact[text]
-        for pattern, other in self._patterns:
-            match = pattern.fullmatch(text)
-            if match:
-                return other.format(**{name: self.say(value) for name, value in match.groupdict().items()})
-        return None
+        matches = ((pattern.fullmatch(text), other) for pattern, other in self._patterns)
+        said = [
+            other.format(**{name: self.say(value) for name, value in match.groupdict().items()})
+            for match, other in matches if match
+        ]
+        # A sentence within another may fit a pattern across both; the right one leaves the least in English.
+        return min(said, key=_left, default=None)
 
     def _in_parts(self, text: str) -> str | None:
         for joint, between in _JOINTS:
@@ -75,10 +77,17 @@ class _Table:
                 return between.join(said)
         return None
 
-    def _unended(self, text: str) -> str | None:
-        """A part that stands last was given the full stop of the whole."""
-        said = self._whole(text[:-1]) if text.endswith(".") else None
-        return None if said is None else f"{said}。"
+    def _otherwise_ended(self, text: str) -> str | None:
+        """A part that stands last has the full stop of the whole; a sentence within another has lost its own."""
+        if text.endswith("."):
+            said = self._whole(text[:-1])
+            return None if said is None else f"{said}。"
+        said = self._whole(f"{text}.")
+        return None if said is None else said.rstrip("。")
+
+
+def _left(text: str) -> int:
+    return sum(letter.isascii() and letter.isalpha() for letter in text)
 
 
 def _pattern(english: str) -> re.Pattern[str]:

@@ -110,6 +110,7 @@ class FakeHost:
                 dedicated_bytes=int(share * WEIGHTS_BYTES) + activations,
                 fits=int(share * WEIGHTS_BYTES) + activations <= CARD_BYTES,
                 note="",
+                shared_bytes=WEIGHTS_BYTES // 4 if profile is Profile.LOWVRAM else None,
             )
             for profile, share in shares.items()
         }

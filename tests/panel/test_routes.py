@@ -14,7 +14,7 @@ from sd_webui_spillway.placement.profile import Profile
 from sd_webui_spillway.settings import SettingsFile
 from sd_webui_spillway.timing.summary import badge_text
 from sd_webui_spillway.units import GIB
-from tests.fakes.host import CARD_BYTES, LOST_PROMPT, OOM_PROMPT
+from tests.fakes.host import CARD_BYTES, LOST_PROMPT, OOM_PROMPT, WEIGHTS_BYTES
 
 V1 = "/spillway/v1"
 
@@ -44,6 +44,8 @@ def test_profiles_list_all_with_reasons_and_what_auto_would_take(client, session
     assert "measured" in rows["sequential"]["unavailable_because"]
     assert rows["stream"]["unavailable_because"]
     assert rows["dedicated"]["predicted_dedicated_bytes"] > 0
+    assert rows["lowvram"]["predicted_shared_bytes"] == WEIGHTS_BYTES // 4
+    assert rows["dedicated"]["predicted_shared_bytes"] is None
     assert rows["dedicated"]["measured_count"] == 2, "the warm-up image does not count"
     assert rows["lowvram"]["measured_seconds"] is None
     assert answer["auto"]["profile"] == "dedicated"

@@ -26,6 +26,11 @@ from sd_webui_spillway.words import language_of, translate
         ),
         ("1.84 s · 10.9 it/s · 3.1 GiB + 0.4 shared · medvram (simulated)",
          "1.84 s · 10.9 步/秒 · 3.1 GiB + 共享 0.4 · medvram（模拟）"),
+        (
+            "The image with seed 6 was given up: The UNet does not fit in 4.0 GiB however small its work is made.",
+            "种子为 6 的图像已放弃：无论如何缩小，UNet都放不进 4.0 GiB。",
+        ),
+        ("Image 3 of 8 could not be made: no reason was given", "第 3 / 8 张无法生成：未说明原因"),
         ("D:\\pictures (old) cannot be written (Access {denied})", "D:\\pictures (old) 无法写入（Access {denied}）"),
     ],
 )
