@@ -5,6 +5,7 @@ import { bytes, clock } from "./format.mjs";
 import { profileColour } from "./colours.mjs";
 import { createLogPlot } from "./log_plot.mjs";
 import { createNotice } from "./messages.mjs";
+import { createProfilePlot } from "./profile_plot.mjs";
 
 const PAGE = 15;
 const PLOTTED = 300;
@@ -31,6 +32,7 @@ export function createLog({ api, t, language }) {
     clear, confirm,
   );
   const plot = createLogPlot(t);
+  const byProfile = createProfilePlot(t);
   const body = el("tbody");
   const head = COLUMNS.map((name) =>
     el("th", { scope: "col", class: NUMERIC.has(name) ? "spillway-num" : null }, t(`log.${name}`)));
@@ -42,7 +44,7 @@ export function createLog({ api, t, language }) {
   const pager = el("div", { class: "spillway-row spillway-pager" }, newer, range, older);
   const notice = createNotice(t);
   const element = card(
-    t("title.log"), { id: "log" }, tools, notice.element, plot.element,
+    t("title.log"), { id: "log" }, tools, notice.element, plot.element, byProfile.element,
     el("div", { class: "spillway-table-frame", tabindex: 0, role: "region", "aria-label": t("title.log") }, table), empty, pager,
   );
   let offset = 0;
@@ -56,7 +58,7 @@ export function createLog({ api, t, language }) {
 
   function fillFilter(select, all, values) {
     const wanted = ["", ...values.map(([value]) => value)];
-    if (wanted.join("\n") === [...select.options].map((option) => option.value).join("\n")) return;
+    if (select.options.length && wanted.join("\n") === [...select.options].map((option) => option.value).join("\n")) return;
     const chosen = select.value;
     select.replaceChildren(el("option", { value: "" }, all), ...values.map(([value, text]) => el("option", { value }, text)));
     select.value = wanted.includes(chosen) ? chosen : "";
@@ -87,6 +89,7 @@ export function createLog({ api, t, language }) {
     json.href = api.link("images.json", asked);
     body.replaceChildren(...page.images.map(row));
     plot.update(plotted.images);
+    byProfile.update(plotted.images);
     const filtered = Object.values(asked).some(Boolean);
     setText(empty, count ? "" : t(filtered ? "log.empty_filter" : "log.empty"));
     table.hidden = count === 0;

@@ -28,7 +28,7 @@ export function listenForCopies(t) {
     const button = event.target.closest?.(".spillway-copy");
     if (!button) return;
     const lines = button.closest(".spillway-message").querySelectorAll(".spillway-sentence, .spillway-detail");
-    await copy([...lines].map((line) => line.textContent).join("\n"));
+    await copy([...lines].map((line) => line.innerText).join("\n"));
     button.textContent = t("error.copied");
     setTimeout(() => { button.textContent = t("error.copy"); }, 1500);
   });

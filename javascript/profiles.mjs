@@ -68,11 +68,13 @@ export function createProfiles({ store, t }) {
 
   function figures(item, isAuto) {
     const needed = isAuto ? answer.auto.estimated_dedicated_bytes : item.predicted_dedicated_bytes;
+    const shared = isAuto ? null : item.predicted_shared_bytes;
+    const words = { bytes: bytes(needed, t("word.unknown")), shared: bytes(shared, "") };
     const tight = item.fits === false ? t("profiles.too_big") : null;
     const need = el(
       "span",
       { class: "spillway-need", "data-tight": tight ? "yes" : null, title: tight ?? t("profiles.needs") },
-      t("profiles.needs_bytes", { bytes: bytes(needed, t("word.unknown")) }), tight ? el("span", { class: "spillway-small" }, tight) : null,
+      t(shared ? "profiles.needs_both" : "profiles.needs_bytes", words), tight ? el("span", { class: "spillway-small" }, tight) : null,
     );
     if (isAuto) return [need];
     const count = item.measured_count;

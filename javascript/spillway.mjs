@@ -28,11 +28,11 @@ function createBadgeSwitch(t, onChange) {
   return { element: el("label", { class: "spillway-switch" }, box, t("badges.switch")), box };
 }
 
-async function start(root) {
+async function start(place) {
   const language = await findLanguage();
   document.documentElement.setAttribute("data-spillway-language", language);
   const t = createTranslator(language);
-  const api = createApi(new URL(root.dataset.api, document.baseURI), t, language);
+  const api = createApi(new URL(place.dataset.api, document.baseURI), t, language);
   const badges = createBadges({ api, details: createDetails(t) });
   let ownJob = false;
   let savingBadges = false;
@@ -140,14 +140,14 @@ function watch(act) {
   }).observe(document.body, { childList: true, subtree: true });
 }
 
-function whenThere(id, act) {
-  const found = document.getElementById(id);
+function whenThere(selector, act) {
+  const found = document.querySelector(selector);
   if (found) {
     act(found);
     return;
   }
   const observer = new MutationObserver(() => {
-    const later = document.getElementById(id);
+    const later = document.querySelector(selector);
     if (!later) return;
     observer.disconnect();
     act(later);
@@ -157,5 +157,6 @@ function whenThere(id, act) {
 
 if (!document.documentElement.hasAttribute("data-spillway")) {
   document.documentElement.setAttribute("data-spillway", "on");
-  whenThere("spillway-root", start);
+  // gradio may build the tab only when it is opened; the compact form on another one does not wait for it.
+  whenThere("#spillway-root, .spillway-compact", start);
 }

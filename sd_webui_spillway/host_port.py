@@ -81,6 +81,8 @@ class Prediction:
     fits: bool | None
     note: str = ""
     """One sentence: why it fits or does not, and what would be done about it."""
+    shared_bytes: int | None = None
+    """Peak of system memory that the card borrows; ``None`` is unknown."""
 
 
 @dataclass(frozen=True)

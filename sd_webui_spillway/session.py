@@ -38,6 +38,7 @@ class ProfileRow:
     in_use: bool
     unavailable_because: str | None
     predicted_dedicated_bytes: int | None
+    predicted_shared_bytes: int | None
     fits: bool | None
     note: str
     measured_seconds: float | None
@@ -84,6 +85,11 @@ class Session:
     def on_settings(self, listener: Callable[[Settings], None]) -> Callable[[], None]:
         """Tell ``listener`` of every change of the settings, wherever it is made; what is returned ends it."""
         return self._settings.on_change(listener)
+
+    @property
+    def ledger(self) -> SharedLedger:
+        """What of shared memory is reserved, and the cap on it."""
+        return self._ledger
 
     def info(self) -> HostInfo:
         return self._host.info()
@@ -135,7 +141,7 @@ class Session:
             UnavailableError: this version or machine lacks the profile, or a job is running.
             SpillwayError: the switch failed; the profile before is back in force.
         """
-        reason = self._unavailable(profile)
+        reason = self.unavailable_because(profile)
         if reason:
             raise UnavailableError(f"The profile “{profile}” is unavailable, because {reason}.")
         started = time.perf_counter()
@@ -158,8 +164,9 @@ class Session:
                     summary=info.summary,
                     trade_off=info.trade_off,
                     in_use=profile is self.settings.profile,
-                    unavailable_because=self._unavailable(profile),
+                    unavailable_because=self.unavailable_because(profile),
                     predicted_dedicated_bytes=prediction.dedicated_bytes if prediction else None,
+                    predicted_shared_bytes=prediction.shared_bytes if prediction else None,
                     fits=prediction.fits if prediction else None,
                     note=prediction.note if prediction else "",
                     measured_seconds=median.seconds if median else None,
@@ -181,7 +188,7 @@ class Session:
         """
         request = request.validated()
         profile = profile or self.settings.profile
-        reason = self._unavailable(profile)
+        reason = self.unavailable_because(profile)
         if reason:
             raise BadInputError(f"The profile “{profile}” is unavailable, because {reason}.")
         samplers = self.info().samplers
@@ -230,7 +237,8 @@ class Session:
             finally:
                 self.log.close()
 
-    def _unavailable(self, profile: Profile) -> str | None:
+    def unavailable_because(self, profile: Profile) -> str | None:
+        """Why this version, host or machine lacks the profile; ``None`` where it has it."""
         return PROFILES[profile].unavailable_because or self.info().unavailable_profiles.get(profile)
 
     @contextmanager

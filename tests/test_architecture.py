@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
     "memory": set(),
     "timing": set(),
+    "words": set(),
     "placement": {"memory"},
     "planning": {"memory", "placement", "host_port"},
     "recovery": {"memory", "placement"},
@@ -30,7 +31,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "job": {"host_port", "placement", "timing"},
     "settings": {"memory", "placement"},
     "session": {"host_port", "job", "settings", *CORE},
-    "panel": {"session", "settings", "host_port", "timing", "memory.snapshot", "placement.profile"},
+    "panel": {
+        "words", "session", "settings", "host_port", "timing", "memory.snapshot", "memory.nvml", "placement.profile",
+    },
     "hosts": {"session", "settings", "host_port", "models", "panel", *CORE},
     "bench": {"session", "settings", "host_port", "models", "panel", "hosts", *CORE},
     "cli": {"session", "settings", "host_port", "models", "panel", "hosts", "bench", *CORE},
@@ -49,7 +52,9 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "backend": ("hosts/",),
 }
 """By library: the only places that may import it."""
-NO_TORCH = ("panel", "timing", "session", "job", "settings", "host_port", "errors", "units", "memory", "bootstrap")
+NO_TORCH = (
+    "panel", "words", "timing", "session", "job", "settings", "host_port", "errors", "units", "memory", "bootstrap",
+)
 LONGEST = 350
 
 

@@ -27,6 +27,23 @@ def _import_pynvml() -> Any:
     return importlib.import_module("pynvml")
 
 
+def driver_version(load: Callable[[], Any] = _import_pynvml) -> str | None:
+    """Of the NVIDIA driver; ``None`` where there is none, or nothing to ask it with."""
+    try:
+        nvml = load()
+    except ImportError:
+        return None
+    try:
+        nvml.nvmlInit()  # counted by NVML: whoever else uses it is not disturbed by our shutdown
+        try:
+            version = nvml.nvmlSystemGetDriverVersion()
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError:
+        return None
+    return version.decode() if isinstance(version, bytes) else str(version)
+
+
 class NvmlProvider:
     """The one gateway to NVML: started at the first read, once; guarded by a lock; each kind of failure logged once.
 

@@ -7,6 +7,7 @@ from html import escape
 
 from ..errors import SpillwayError
 from ..host_port import JobResult
+from ..words import LANGUAGES, translate
 
 
 def error_markup(error: SpillwayError) -> str:
@@ -14,8 +15,8 @@ def error_markup(error: SpillwayError) -> str:
     detail = f'<code class="spillway-detail">{escape(error.detail)}</code>' if error.detail else ""
     return (
         '<div class="spillway-message" data-kind="error" role="alert">'
-        f'<p class="spillway-sentence">{escape(str(error))}</p>{detail}'
-        '<button type="button" class="spillway-copy">Copy</button></div>'
+        f'<p class="spillway-sentence">{_in_all_languages(str(error))}</p>{detail}'
+        f'<button type="button" class="spillway-copy">{_in_all_languages("Copy")}</button></div>'
     )
 
 
@@ -23,8 +24,14 @@ def notice_markup(sentences: Sequence[str]) -> str:
     """One paragraph a sentence; nothing where there is none."""
     if not sentences:
         return ""
-    lines = "".join(f'<p class="spillway-sentence">{escape(sentence)}</p>' for sentence in sentences)
+    lines = "".join(f'<p class="spillway-sentence">{_in_all_languages(sentence)}</p>' for sentence in sentences)
     return f'<div class="spillway-message" data-kind="notice" role="status">{lines}</div>'
+
+
+def _in_all_languages(sentence: str) -> str:
+    """The style sheet shows the one that the page's script found to be the reader's."""
+    said = ((language, translate(sentence, language)) for language in LANGUAGES)
+    return "".join(f'<span class="spillway-said" data-language="{code}">{escape(text)}</span>' for code, text in said)
 
 
 def result_sentences(result: JobResult) -> list[str]:

@@ -13,6 +13,8 @@ from .pictures import Pictures
 from .routes import PREFIX
 
 _RANDOM_SEED = -1
+_API = PREFIX.lstrip("/") + "/"
+"""Below the page's own address, which may be a path of a site."""
 
 
 def build_panel(session: Session, pictures: Pictures | None, *, standalone: bool = False) -> None:
@@ -28,16 +30,16 @@ def build_panel(session: Session, pictures: Pictures | None, *, standalone: bool
     """
     import gradio
 
-    _slot("root", api=PREFIX.lstrip("/") + "/", standalone="yes" if standalone else "no")
+    _slot("root", api=_API, standalone="yes" if standalone else "no")
     with gradio.Row(elem_classes="spillway-columns"):
         if pictures is None or session.info().makes_its_own_images:
             with _column(5):
                 _slot("meter")
                 _slot("progress")
                 _slot("cap")
-                _slot("settings")
             with _column(7):
                 _slot("profiles")
+                _slot("settings")
         else:
             _add_generation(session, pictures)
     _slot("log")
@@ -45,9 +47,10 @@ def build_panel(session: Session, pictures: Pictures | None, *, standalone: bool
 
 def build_compact(session: Session, tab: str) -> None:
     """Add the meter and the choice of a profile in a few lines to what is open of a host's page; ``tab`` tells apart
-    the places of one page, of which any number may exist. :func:`build_panel` must be on the same page."""
+    the places of one page, of which any number may exist."""
     html_slot(
-        f'<div class="spillway spillway-compact" data-tab="{escape(tab)}">{session.settings.profile}</div>',
+        f'<div class="spillway spillway-compact" data-tab="{escape(tab)}" data-api="{_API}">'
+        f"{session.settings.profile}</div>",
         elem_id=f"spillway-compact-{tab}",
         elem_classes="spillway-slot",
     )

@@ -13,6 +13,7 @@ from ..session import ProfileRow, Session
 from ..settings import CHOICES
 from ..timing.image_record import ImageRecord
 from ..timing.summary import badge_text, job_sentence
+from ..words import translate
 from .state import memory_state
 
 HISTORY_SECONDS = 120.0
@@ -144,6 +145,24 @@ def record_payload(record: ImageRecord) -> dict[str, Any]:
 def file_name(path: str | None) -> str | None:
     """The last part of a path of either kind of system."""
     return path.replace("\\", "/").rsplit("/", 1)[-1] if path else None
+
+
+_SENTENCES = frozenset({
+    "badge", "device_name", "error", "message", "note", "notices", "reason", "rungs", "sentence", "summary",
+    "trade_off", "unavailable_because", "unknown_because",
+})
+"""The keys of every answer that hold sentences of ours, each alone, in a list or in an object."""
+
+
+def said_in(language: str, content: Any, *, sentences: bool = False) -> Any:
+    """The same values, the sentences among them in that language."""
+    if isinstance(content, dict):
+        return {
+            key: said_in(language, value, sentences=sentences or key in _SENTENCES) for key, value in content.items()
+        }
+    if isinstance(content, list):
+        return [said_in(language, value, sentences=sentences) for value in content]
+    return translate(content, language) if sentences and isinstance(content, str) else content
 
 
 def error_payload(error: SpillwayError) -> dict[str, Any]:

@@ -19,7 +19,9 @@ from ..placement.profile import Profile
 from ..session import Session
 from ..timing.export import write_csv, write_json
 from ..timing.log_rows import LogFilter
+from ..words import language_of
 from .assets import MEDIA_TYPES, asset_path
+from .doctor import doctor_payload
 from .origin import REFUSED, SAFE_METHODS, is_cross_origin
 from .payloads import (
     error_payload,
@@ -29,6 +31,7 @@ from .payloads import (
     profiles_payload,
     progress_payload,
     record_payload,
+    said_in,
     settings_payload,
 )
 from .state import RecoveryWatch
@@ -46,8 +49,16 @@ class _RefusedError(SpillwayError):
 class _Answer(JSONResponse):
     """ASCII only: a file name that is no Unicode has no UTF-8 form, yet must not cost the whole answer."""
 
+    def __init__(self, content: Any, status_code: int = 200) -> None:
+        self._content = content
+        super().__init__(content, status_code=status_code)
+
     def render(self, content: Any) -> bytes:
         return json.dumps(content, separators=(",", ":")).encode()
+
+    def said_in(self, language: str) -> _Answer:
+        """The same answer with its sentences in that language."""
+        return _Answer(said_in(language, self._content), status_code=self.status_code)
 
 
 def _status(error: SpillwayError) -> int:
@@ -57,12 +68,13 @@ def _status(error: SpillwayError) -> int:
 
 
 class _SpillwayRoute(APIRoute):
-    """Refuses changes that other sites ask for and answers errors in sentences, with no handler on the host's app."""
+    """Refuses changes that other sites ask for, and answers in the reader's language and errors in sentences, with no
+    handler on the host's app."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         inner = super().get_route_handler()
 
-        async def handler(request: Request) -> Response:
+        async def answer(request: Request) -> Response:
             try:
                 _refuse_foreign(request)
                 return await inner(request)
@@ -72,6 +84,12 @@ class _SpillwayRoute(APIRoute):
                 fields = ", ".join(sorted({str(item["loc"][-1]) for item in error.errors()}))
                 sentence = f"This cannot be understood: {fields}."
                 return _Answer({"error": sentence, "detail": str(error)}, status_code=400)
+
+        async def handler(request: Request) -> Response:
+            response = await answer(request)
+            asked = request.query_params.get("lang") or request.headers.get("accept-language")
+            language = language_of(asked)
+            return response.said_in(language) if isinstance(response, _Answer) and language != "en" else response
 
         return handler
 
@@ -129,6 +147,10 @@ def _add_memory(router: APIRouter, session: Session) -> None:
     @router.get("/host")
     def host() -> Response:
         return _Answer(host_payload(session.info()))
+
+    @router.get("/doctor")
+    def doctor() -> Response:
+        return _Answer(doctor_payload(session))
 
     @router.get("/memory")
     def memory(since: float = 0.0) -> Response:

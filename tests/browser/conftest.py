@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,21 +41,30 @@ class Watched:
     complaints: list[str] = field(default_factory=list)
 
 
-@pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    pytest.importorskip("gradio", reason="the page needs gradio")
-    from sd_webui_spillway.panel.app import PanelServer, bind, build_app
+@contextmanager
+def serve_app(app: Any) -> Iterator[str]:
+    """The address at which the app answers until the block ends."""
+    from sd_webui_spillway.panel.app import PanelServer, bind
 
-    host = FakeHost()
-    session = open_session(host, tmp_path_factory.mktemp("served"))
     ready = threading.Event()
-    server = PanelServer(build_app(session), bind(0), lambda _url: ready.set())
+    server = PanelServer(app, bind(0), lambda _url: ready.set())
     thread = threading.Thread(target=server.serve_until_stopped, daemon=True)
     thread.start()
     assert ready.wait(60), "the page did not come up"
-    yield Served(server.url, session, host)
+    yield server.url
     server.should_exit = True
     thread.join(10)
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    pytest.importorskip("gradio", reason="the page needs gradio")
+    from sd_webui_spillway.panel.app import build_app
+
+    host = FakeHost()
+    session = open_session(host, tmp_path_factory.mktemp("served"))
+    with serve_app(build_app(session)) as url:
+        yield Served(url, session, host)
     session.close()
 
 

@@ -52,14 +52,14 @@ def test_a_spill_is_a_word(open_page, served):
 def test_a_profile_switch_shows_and_what_cannot_be_had_says_why(open_page, served):
     page = open_page().page
     auto = page.locator("label", has=page.locator("#spillway-profile-auto"))
-    assert "is the fastest that fits" in auto.inner_text()
+    assert "that are free." in auto.inner_text()
     page.check("#spillway-profile-medvram")
     page.wait_for_function("document.querySelector('#spillway-profiles .spillway-notice').textContent"
                            ".startsWith('Switched to medvram in')", timeout=5000)
     assert served.session.settings.profile is Profile.MEDVRAM
     assert page.locator("#spillway-profile-medvram").is_checked()
     gone = page.locator("label", has=page.locator("#spillway-profile-sequential"))
-    assert "unavailable: the fake host cannot swap layers" in gone.inner_text()
+    assert "unavailable: it has not been measured on a real GPU yet" in gone.inner_text()
     assert page.locator("#spillway-profile-sequential").is_disabled()
     other = open_page().page
     assert other.locator("#spillway-profile-medvram").is_checked()

@@ -25,7 +25,7 @@ from sd_webui_spillway.host_port import (
 from sd_webui_spillway.memory.snapshot import MemoryProvider, Reading
 from sd_webui_spillway.placement.profile import Profile
 from sd_webui_spillway.timing.image_record import ImageRecord, Outcome
-from sd_webui_spillway.units import GIB, MIB
+from sd_webui_spillway.units import GIB, MIB, format_bytes
 
 CARD_BYTES = 4 * GIB
 WEIGHTS_BYTES = 2 * GIB
@@ -73,6 +73,7 @@ class FakeHost:
     switched: list[Profile] = field(default_factory=list)
     threads: set[str] = field(default_factory=set)
     closed: bool = False
+    makes_its_own_images: bool = False
     _warm: bool = False
 
     def info(self) -> HostInfo:
@@ -81,12 +82,13 @@ class FakeHost:
             model="drawn <b>shapes</b>",
             device_name="Fake card",
             simulated=True,
-            notices=("The card is simulated.", "The pictures are drawn, not generated."),
+            notices=("There is no GPU here; memory is counted on a simulated card of 4.0 GiB (runs on the CPU).",),
             samplers=("default", "euler", "dpm++ 2m"),
             default_size=(64, 64),
+            makes_its_own_images=self.makes_its_own_images,
             unavailable_profiles={
-                Profile.SEQUENTIAL: "the fake host cannot swap layers",
-                Profile.STREAM: "the fake host has no copy engine",
+                Profile.SEQUENTIAL: "it has not been measured on a real GPU yet",
+                Profile.STREAM: "it needs a CUDA card, whose copy engine works beside the computation",
             },
         )
 
@@ -108,6 +110,7 @@ class FakeHost:
                 dedicated_bytes=int(share * WEIGHTS_BYTES) + activations,
                 fits=int(share * WEIGHTS_BYTES) + activations <= CARD_BYTES,
                 note="",
+                shared_bytes=WEIGHTS_BYTES // 4 if profile is Profile.LOWVRAM else None,
             )
             for profile, share in shares.items()
         }
@@ -115,9 +118,9 @@ class FakeHost:
     def choose(self, request: ImageRequest) -> Choice:
         for profile, prediction in self.predict(request).items():
             if prediction.fits and profile is not Profile.SEQUENTIAL:
-                reason = f"{profile} is the fastest that fits at {request.width}×{request.height}."
+                reason = f"{profile}: it needs {format_bytes(prediction.dedicated_bytes)} of the 4.0 GiB that are free."
                 return Choice(profile, reason, prediction.dedicated_bytes)
-        return Choice(Profile.LOWVRAM, "Nothing fits; lowvram lacks the least.", None)
+        return Choice(Profile.LOWVRAM, "lowvram: it needs 4.1 GiB of the 4.0 GiB that are free.", None)
 
     def generate(
         self, request: ImageRequest, profile: Profile, job_id: str, folder: Path, observer: JobObserver
@@ -158,7 +161,10 @@ class FakeHost:
             observer.step(step, request.steps)
             time.sleep(self.step_pause_seconds)
             if step == 1 and batch == 0 and OOM_PROMPT in request.prompt:
-                words = "ran out at step 1 while 3.9 of 4.0 GiB were in use; now lowvram; nothing lost"
+                words = (
+                    f"UNet ran out at step 1 of {request.steps} with 3.9 GiB of 4.0 GiB in use: "
+                    f"went from {used} to {Profile.LOWVRAM}"
+                )
                 observer.rung(words)
                 rungs = (words,)
                 used = Profile.LOWVRAM
@@ -197,7 +203,7 @@ class FakeHost:
             peak_dedicated_bytes=WEIGHTS_BYTES + 600 * MIB, peak_shared_bytes=512 * MIB,
             estimated_dedicated_bytes=WEIGHTS_BYTES + 500 * MIB, moved_bytes=200 * MIB, rungs=rungs,
             outcome=Outcome.GIVEN_UP if path is None else Outcome.DELIVERED,
-            message="there was no memory for this image" if path is None else None,
+            message="The UNet does not fit in 4.0 GiB however small its work is made" if path is None else None,
             file_path=str(path) if path else None,
         )
 

@@ -94,6 +94,9 @@ class FakeNvml:
     def nvmlShutdown(self) -> None:  # noqa: N802
         self._stops += 1
 
+    def nvmlSystemGetDriverVersion(self) -> str | bytes:  # noqa: N802
+        return b"555.42"
+
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
         return len(self._cards)
 

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from sd_webui_spillway.memory.nvml import NvmlProvider
+from sd_webui_spillway.memory.nvml import NvmlProvider, driver_version
 from tests.memory import fake_nvml
 from tests.memory.fake_nvml import Card, FakeNvml, NVMLError_GpuIsLost, NVMLError_LibraryNotFound, Process
 
@@ -33,6 +33,15 @@ def test_every_name_of_the_fake_is_in_the_real_module() -> None:
     assert "version" in inspect.signature(pynvml.nvmlDeviceGetMemoryInfo).parameters
     assert {"total", "free", "used", "reserved"} <= {name for name, _ in pynvml.c_nvmlMemory_v2_t._fields_}
     assert {"pid", "usedGpuMemory"} <= {name for name, _ in pynvml.c_nvmlProcessInfo_v3_t._fields_}
+
+
+def test_the_drivers_version_and_none_where_there_is_no_driver() -> None:
+    def missing() -> FakeNvml:
+        raise ImportError
+
+    assert driver_version(lambda: FakeNvml(Card("GPU-1"))) == "555.42"
+    assert driver_version(lambda: FakeNvml(init_error=NVMLError_LibraryNotFound("Not Found"))) is None
+    assert driver_version(missing) is None
 
 
 def test_a_card_s_figures() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import platform
 
 import pytest
 
@@ -13,7 +14,7 @@ from sd_webui_spillway.placement.profile import Profile
 from sd_webui_spillway.settings import SettingsFile
 from sd_webui_spillway.timing.summary import badge_text
 from sd_webui_spillway.units import GIB
-from tests.fakes.host import CARD_BYTES, LOST_PROMPT, OOM_PROMPT
+from tests.fakes.host import CARD_BYTES, LOST_PROMPT, OOM_PROMPT, WEIGHTS_BYTES
 
 V1 = "/spillway/v1"
 
@@ -40,13 +41,15 @@ def test_profiles_list_all_with_reasons_and_what_auto_would_take(client, session
     answer = client.get(f"{V1}/profile", params={"width": 64, "height": 64, "steps": 2, "batch": 1}).json()
     rows = {row["profile"]: row for row in answer["rows"]}
     assert list(rows) == [profile.value for profile in Profile]
-    assert "layers" in rows["sequential"]["unavailable_because"]
+    assert "measured" in rows["sequential"]["unavailable_because"]
     assert rows["stream"]["unavailable_because"]
     assert rows["dedicated"]["predicted_dedicated_bytes"] > 0
+    assert rows["lowvram"]["predicted_shared_bytes"] == WEIGHTS_BYTES // 4
+    assert rows["dedicated"]["predicted_shared_bytes"] is None
     assert rows["dedicated"]["measured_count"] == 2, "the warm-up image does not count"
     assert rows["lowvram"]["measured_seconds"] is None
     assert answer["auto"]["profile"] == "dedicated"
-    assert answer["auto"]["reason"].endswith("64×64.")
+    assert answer["auto"]["reason"].endswith("that are free.")
 
 
 def test_a_profile_is_switched(client, session, host):
@@ -144,7 +147,7 @@ def test_jobs(client, session):
     assert last["job_id"] == result.job_id
     assert len(last["images"]) == 3
     assert last["given_up"][0]["outcome"] == "given up"
-    assert "nothing lost" in last["images"][0]["rungs"][0]
+    assert "went from" in last["images"][0]["rungs"][0]
     assert client.post(f"{V1}/jobs/stop", json={}).json() == {"stopping": False}
 
 
@@ -203,6 +206,41 @@ def test_the_drivers_spill_is_offered_on_windows_only(client, session, monkeypat
     monkeypatch.setattr("sys.platform", "win32")
     assert client.put(f"{V1}/settings", json={"spill_kind": "driver"}).json()["spill_kind"] == "driver"
     assert session.settings.spill_kind == "driver"
+
+
+@pytest.mark.parametrize("how", [{"params": {"lang": "zh"}}, {"headers": {"Accept-Language": "zh-CN,zh;q=0.9"}}])
+def test_sentences_come_in_the_language_asked_for(client, session, how):
+    make(session, prompt=f"{OOM_PROMPT}, {LOST_PROMPT}", batch_size=2)
+    rows = {row["profile"]: row for row in client.get(f"{V1}/profile", **how).json()["rows"]}
+    assert rows["medvram"]["summary"] == "显卡上每次只放一个组件（文本编码器、UNet、VAE）"
+    assert rows["stream"]["unavailable_because"] == "需要 CUDA 显卡，其复制引擎可与计算并行"
+    last = client.get(f"{V1}/jobs/last", **how).json()
+    assert last["sentence"].startswith("2 张中完成 1 张，用时 ")
+    assert last["images"][0]["rungs"][0].startswith("UNet在第 1 / 2 步显存不足")
+    assert last["images"][0]["profile_used"] == "lowvram", "what a program reads stays as it is"
+    refused = client.put(f"{V1}/profile", json={"profile": "stream"}, **how)
+    assert refused.json()["error"].startswith("方案“stream”不可用：")
+
+
+def test_a_doctor_tells_all_that_a_report_needs(client, session):
+    make(session)
+    answer = client.get(f"{V1}/doctor").json()
+    assert answer["versions"]["python"] == platform.python_version()
+    assert {"torch", "gradio", "psutil", "nvidia_driver", "spillway"} <= set(answer["versions"])
+    assert answer["memory"]["dedicated_total_bytes"] == CARD_BYTES
+    assert answer["shared"]["cap_bytes"] == answer["shared"]["ledger_cap_bytes"] == session.cap_bytes()
+    assert {row["profile"]: row["unavailable_because"] for row in answer["profiles"]}["dedicated"] is None
+    assert answer["log"]["image_count"] == 1
+    assert answer["notices"] == list(session.info().notices)
+    session.log.close()
+    assert "closed" in client.get(f"{V1}/doctor").json()["log"]["error"]
+
+
+def test_every_route_is_described(client):
+    described = set(client.get("/openapi.json").json()["paths"])
+    wanted = ("memory", "profile", "cap", "settings", "images", "jobs/current", "jobs/last", "doctor")
+    assert {f"{V1}/{name}" for name in wanted} <= described
+    assert "/spillway/v1/assets/{name}" not in described
 
 
 def test_exports_hold_the_filtered_log(client, session):

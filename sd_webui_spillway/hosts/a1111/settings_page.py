@@ -64,8 +64,8 @@ class SettingsPage:
         changes: dict[str, Callable[[Any], object]] = {
             PROFILE: lambda value: session.set_profile(Profile.parse(str(value))),
             CAP: lambda value: session.set_cap(int(value * GIB) or None, None),
-            BADGES: lambda value: session.change_settings(badges=value),
-            INFOTEXT: lambda value: session.change_settings(infotext=value),
+            BADGES: lambda value: session.change_settings(badges=bool(value)),
+            INFOTEXT: lambda value: session.change_settings(infotext=bool(value)),
         }
         for key, value in wanted.items():
             change = changes[key]
@@ -81,6 +81,8 @@ class SettingsPage:
 def _values(settings: Settings) -> dict[str, Any]:
     """As the page shows them, by option."""
     return {
-        PROFILE: settings.profile.value, CAP: (settings.cap_bytes or 0) / GIB, BADGES: settings.badges,
+        PROFILE: settings.profile.value,
+        CAP: (settings.cap_bytes or 0) / GIB,
+        BADGES: settings.badges,
         INFOTEXT: settings.infotext,
     }
