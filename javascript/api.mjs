@@ -10,9 +10,11 @@ export class ApiError extends Error {
   }
 }
 
-export function createApi(base, t) {
+export function createApi(base, t, language) {
   async function ask(path, { method = "GET", query = {}, body } = {}) {
     const url = new URL(path, base);
+    // Sentences come in the reader's language.
+    url.searchParams.set("lang", language);
     for (const [name, value] of Object.entries(query)) {
       for (const item of Array.isArray(value) ? value : [value]) {
         if (item !== null && item !== undefined && item !== "") url.searchParams.append(name, item);

@@ -1,32 +1,20 @@
-// A timing badge on each image of a gallery, found by the image's file name and never by its place.
+// A timing badge on each image of the galleries, found by the image's file and never by its place.
 
 import { el, setAttribute, setText } from "./dom.mjs";
+import { createLookup, fileName } from "./lookup.mjs";
 
-const AT_ONCE = 40;
-// The record is written when the image ends; a picture may be on the page a moment before.
-const RETRY_MS = 700;
-const RETRIES = 6;
-
-export function fileName(source) {
-  if (!source || source.startsWith("data:") || source.startsWith("blob:")) return null;
-  const path = source.split(/[?#]/)[0];
-  try {
-    return decodeURIComponent(path.slice(path.lastIndexOf("/") + 1)).split("\\").pop().split("/").pop() || null;
-  } catch {
-    return null;
-  }
-}
+const MARGIN = 8;
 
 export function createBadges({ api, details }) {
-  const records = new Map();
-  const stale = new Set();
-  const tries = new Map();
+  const lookup = createLookup({ api, onFound: plan });
   const badges = new Map();
-  let gallery = null;
-  let observer = null;
+  const listening = new WeakSet();
+  let galleries = [];
   let shown = true;
   let planned = false;
-  let asking = false;
+  // At once, before the browser paints: an image that gradio draws anew is never seen without its badge.
+  const observer = new MutationObserver(update);
+  const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => place(target)));
 
   function plan() {
     if (planned) return;
@@ -37,45 +25,30 @@ export function createBadges({ api, details }) {
     });
   }
 
-  // The strip under a preview is too small for a badge; its image has one already.
-  const wanted = () =>
-    gallery ? [...gallery.querySelectorAll("img")].filter((image) => !image.closest(".thumbnail-small, .icon-button")) : [];
+  // The strip under a preview is too small for a badge; its image has one already. A grid is no image of its own.
+  function wanted() {
+    return galleries.flatMap(({ element, grids }) => {
+      const gridSources = new Set(grids());
+      return [...element.querySelectorAll("img")].filter(
+        (image) => !image.closest(".thumbnail-small, .icon-button") && !gridSources.has(image.src),
+      );
+    });
+  }
 
   function update() {
     const images = shown ? wanted() : [];
-    const missing = new Set();
+    const sources = new Map();
     for (const image of images) {
       // Not currentSrc, which names the picture before until the new one is loaded.
       const name = fileName(image.src);
-      const record = name && records.get(name);
+      const record = name && lookup.get(name);
       if (record) put(image, name, record);
       else remove(image);
-      const asks = !record || stale.has(name);
-      if (name && asks && (tries.get(name) ?? 0) < RETRIES) missing.add(name);
+      if (name) sources.set(name, image.src);
     }
     for (const image of [...badges.keys()]) if (!image.isConnected || !images.includes(image)) remove(image);
     details.ownerGone();
-    if (missing.size) ask([...missing].slice(0, AT_ONCE));
-  }
-
-  async function ask(names) {
-    if (asking || document.hidden) return;
-    asking = true;
-    for (const name of names) tries.set(name, (tries.get(name) ?? 0) + 1);
-    let found = 0;
-    try {
-      const answer = await api.get("images", { files: names });
-      for (const [name, record] of Object.entries(answer.files)) {
-        records.set(name, record);
-        stale.delete(name);
-        found += 1;
-      }
-    } catch {
-      // Asked again below, a few times; a gallery without badges is still a gallery.
-    }
-    asking = false;
-    if (found) plan();
-    if (found < names.length) setTimeout(plan, RETRY_MS);
+    lookup.want(sources);
   }
 
   function put(image, name, record) {
@@ -84,25 +57,49 @@ export function createBadges({ api, details }) {
     if (!badge || badge.parentElement !== host) {
       remove(image);
       badge = el("span", { class: "spillway-badge" });
-      badge.addEventListener("pointerenter", () => details.show(badge, records.get(badge.dataset.file)));
+      badge.addEventListener("pointerenter", () => details.show(badge, lookup.get(badge.dataset.file)));
       badge.addEventListener("pointerleave", () => details.hide(badge));
       host.classList.add("spillway-badged");
+      // Last in its parent: what the host's own script inserts goes before nodes of its own.
       host.append(badge);
       badges.set(image, badge);
-      listenForFocus(image.closest("button"), badge);
+      resized.observe(image);
+      listen(image);
     }
     setAttribute(badge, "data-file", name);
     setAttribute(badge, "data-recovered", record.rungs.length ? "yes" : null);
     setAttribute(badge, "data-warm-up", record.warm_up ? "yes" : null);
     setText(badge, record.badge);
+    place(image);
   }
 
-  function listenForFocus(button, badge) {
-    if (!button) return;
-    button.addEventListener("focus", () => {
-      if (badge.isConnected && button.matches(":focus-visible")) details.show(badge, records.get(badge.dataset.file));
+  // Where an image shares its parent with other things, the style sheet cannot know where its corner is.
+  function place(image) {
+    const badge = badges.get(image);
+    if (!badge || image.closest("button") || !image.naturalWidth) return;
+    const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = image;
+    const scale = Math.min(offsetWidth / image.naturalWidth, offsetHeight / image.naturalHeight);
+    const width = image.naturalWidth * scale;
+    const below = (offsetHeight - image.naturalHeight * scale) / 2;
+    badge.style.left = `${offsetLeft + (offsetWidth - width) / 2 + MARGIN}px`;
+    badge.style.bottom = `${image.parentElement.clientHeight - offsetTop - offsetHeight + below + MARGIN}px`;
+  }
+
+  // The host draws other pictures with the same nodes: whichever badge is on one now is meant.
+  function listen(image) {
+    const node = image.closest("button") ?? image;
+    if (listening.has(node)) return;
+    listening.add(node);
+    image.addEventListener("load", () => place(image));
+    const badgeOf = () => node.querySelector(".spillway-badge");
+    node.addEventListener("focus", () => {
+      const badge = badgeOf();
+      if (badge && node.matches(":focus-visible")) details.show(badge, lookup.get(badge.dataset.file));
     });
-    button.addEventListener("blur", () => details.hide(badge));
+    node.addEventListener("blur", () => {
+      const badge = badgeOf();
+      if (badge) details.hide(badge);
+    });
   }
 
   function remove(image) {
@@ -111,23 +108,22 @@ export function createBadges({ api, details }) {
     details.hide(badge);
     badge.parentElement?.classList.remove("spillway-badged");
     badge.remove();
+    resized.unobserve(image);
     badges.delete(image);
   }
 
   return {
-    attach(element) {
-      if (element === gallery) return;
-      observer?.disconnect();
-      gallery = element;
-      // At once, before the browser paints: an image that gradio draws anew is never seen without its badge.
-      observer = new MutationObserver(update);
-      observer.observe(gallery, { childList: true, subtree: true, attributes: true, attributeFilter: ["src"] });
+    attach(found) {
+      if (found.length === galleries.length && found.every(({ element }, i) => element === galleries[i].element)) return;
+      observer.disconnect();
+      galleries = found;
+      for (const { element } of galleries) {
+        observer.observe(element, { childList: true, subtree: true, attributes: true, attributeFilter: ["src"] });
+      }
       plan();
     },
-    // A name may have been written anew: it is asked again, and what is known of it stays until the answer.
     renew() {
-      for (const name of records.keys()) stale.add(name);
-      tries.clear();
+      lookup.renew();
       plan();
     },
     setShown(wantedShown) {

@@ -4,7 +4,7 @@ import { card, el, setText } from "./dom.mjs";
 import { bytes, seconds } from "./format.mjs";
 import { createNotice } from "./messages.mjs";
 
-export function createProfiles({ api, t, size, onSwitched }) {
+export function createProfiles({ store, t }) {
   const caption = el("span", { class: "spillway-caption" });
   const list = el("div", { class: "spillway-profiles", role: "radiogroup" });
   const notice = createNotice(t);
@@ -14,23 +14,21 @@ export function createProfiles({ api, t, size, onSwitched }) {
   let switching = false;
   let drawn = "";
 
-  async function refresh() {
-    const asked = size();
-    try {
-      answer = await api.get("profile", asked);
-    } catch (error) {
-      // A size that cannot be is said where it is used; the rows of the last good size stay.
-      if (error.reachable && answer) setText(caption, error.message);
-      else notice.fail(error);
-      return;
-    }
-    setText(caption, t("profiles.size", asked));
+  store.subscribe((state) => {
+    const ended = switching && !state.switching;
+    ({ answer, switching } = state);
+    if (state.error) notice.fail(state.error);
+    else if (state.words) notice.say(state.words);
+    else notice.clear();
+    if (!answer) return;
+    setText(caption, state.refused ?? t("profiles.size", state.asked));
     draw();
-  }
+    if (ended) list.querySelector("input:checked")?.focus();
+  });
 
   function draw() {
     // Redrawing takes the focus away, so only a change is drawn.
-    const now = JSON.stringify(answer);
+    const now = JSON.stringify([answer, switching]);
     if (now === drawn) return;
     drawn = now;
     const focused = list.contains(document.activeElement) ? document.activeElement.value : null;
@@ -47,11 +45,11 @@ export function createProfiles({ api, t, size, onSwitched }) {
     });
     radio.checked = name === answer.profile;
     radio.disabled = off || switching;
-    radio.addEventListener("change", () => choose(name));
+    radio.addEventListener("change", () => store.choose(name));
     const isAuto = name === "auto";
     const text = off
       ? t("profiles.unavailable", { reason: item.unavailable_because })
-      : isAuto ? answer.auto.reason : t(`profile.${name}`);
+      : isAuto ? answer.auto.reason : item.summary;
     const second = !off && !isAuto && item.note ? el("span", { class: "spillway-profile-note" }, item.note) : null;
     return el(
       "label",
@@ -88,30 +86,5 @@ export function createProfiles({ api, t, size, onSwitched }) {
     return [need, took];
   }
 
-  async function choose(profile) {
-    switching = true;
-    notice.say(t("profiles.switching", { profile }));
-    for (const radio of list.querySelectorAll("input")) radio.disabled = true;
-    try {
-      const done = await api.put("profile", { profile });
-      notice.say(t("profiles.switched", { profile, seconds: seconds(done.switch_seconds) }));
-    } catch (error) {
-      notice.fail(error);
-    }
-    switching = false;
-    drawn = "";
-    await refresh();
-    if (answer) draw();
-    list.querySelector(`input[value="${CSS.escape(profile)}"]:checked`)?.focus();
-    onSwitched();
-  }
-
-  return {
-    element,
-    refresh,
-    // Another page, or the command line, may have switched.
-    follow(profile) {
-      if (answer && !switching && answer.profile !== profile) refresh();
-    },
-  };
+  return { element };
 }

@@ -4,17 +4,22 @@
 import { createApi } from "./api.mjs";
 import { createBadges } from "./badges.mjs";
 import { createCap } from "./cap.mjs";
+import { createCompacts } from "./compact.mjs";
 import { createDetails } from "./details.mjs";
 import { el } from "./dom.mjs";
-import { onSizeChange, requestedSize, translateForm } from "./form.mjs";
+import { requestedSize } from "./fields.mjs";
+import { translateForm } from "./form.mjs";
+import { findGalleries } from "./galleries.mjs";
 import { createHeader } from "./header.mjs";
 import { createLog } from "./log.mjs";
 import { listenForCopies } from "./messages.mjs";
 import { createMeter } from "./meter.mjs";
 import { createPoller } from "./poll.mjs";
+import { createProfileStore } from "./profile_store.mjs";
 import { createProfiles } from "./profiles.mjs";
 import { createProgress } from "./progress.mjs";
-import { chooseLanguage, createTranslator } from "./strings.mjs";
+import { createSettings } from "./settings.mjs";
+import { createTranslator, findLanguage } from "./strings.mjs";
 
 function createBadgeSwitch(t, onChange) {
   const box = el("input", { type: "checkbox", id: "spillway-badges-shown" });
@@ -23,10 +28,11 @@ function createBadgeSwitch(t, onChange) {
   return { element: el("label", { class: "spillway-switch" }, box, t("badges.switch")), box };
 }
 
-function start(root) {
-  const language = chooseLanguage(location.search, navigator.language);
+async function start(root) {
+  const language = await findLanguage();
+  document.documentElement.setAttribute("data-spillway-language", language);
   const t = createTranslator(language);
-  const api = createApi(new URL(root.dataset.api, document.baseURI), t);
+  const api = createApi(new URL(root.dataset.api, document.baseURI), t, language);
   const badges = createBadges({ api, details: createDetails(t) });
   let ownJob = false;
   let savingBadges = false;
@@ -34,13 +40,16 @@ function start(root) {
   const badgeSwitch = createBadgeSwitch(t, async (shown) => {
     savingBadges = true;
     badges.setShown(shown);
-    await api.put("badges", { shown }).catch(() => null);
+    await api.put("settings", { badges: shown }).catch(() => null);
     savingBadges = false;
   });
   const header = createHeader({ api, badgeSwitch: badgeSwitch.element });
   const meter = createMeter(t);
   const log = createLog({ api, t, language });
-  const profiles = createProfiles({ api, t, size: requestedSize, onSwitched: () => poller.now() });
+  const store = createProfileStore({ api, t, size: requestedSize, onSwitched: () => poller.now() });
+  const profiles = createProfiles({ store, t });
+  const compacts = createCompacts({ store, t });
+  const settings = createSettings({ api, t, onChanged: () => poller.now() });
   const cap = createCap({ api, t, onChanged: () => poller.now() });
   const progress = createProgress({
     api,
@@ -51,13 +60,13 @@ function start(root) {
       badges.renew();
       header.refresh();
       log.firstPage();
-      profiles.refresh();
+      store.refresh();
       if (!ownJob) document.querySelector("button#spillway-refresh, #spillway-refresh button")?.click();
       ownJob = false;
     },
   });
   const parts = {
-    root: header, meter, progress, profiles, cap, log,
+    root: header, meter, progress, profiles, cap, settings, log,
   };
 
   // gradio may build a part late, behind a tab, or anew; our node then moves into the new place.
@@ -66,32 +75,37 @@ function start(root) {
       const place = document.getElementById(`spillway-${name}`);
       if (place && part.element.parentElement !== place) place.replaceChildren(part.element);
     }
-    const gallery = document.getElementById("spillway-gallery");
-    if (gallery) badges.attach(gallery);
+    compacts.settle();
+    badges.attach(findGalleries());
     translateForm(t, language);
   }
 
-  const isSeen = () => header.element.isConnected && header.element.offsetParent !== null;
+  const isSeen = () => (header.element.isConnected && header.element.offsetParent !== null) || compacts.isSeen();
+  let answered = false;
   const poller = createPoller({
     ask: () => api.get("memory", { since: meter.lastTaken() }),
-    isWanted: () => progress.isRunning() || isSeen(),
+    isWanted: () => !answered || progress.isRunning() || isSeen(),
     onAnswer(answer) {
+      answered = true;
       meter.update(answer);
+      compacts.update(answer);
       cap.update(answer);
-      profiles.follow(answer.profile);
+      store.follow(answer.profile);
+      store.followSize();
       if (!savingBadges && badgeSwitch.box.checked !== answer.badges) badgeSwitch.box.checked = answer.badges;
       if (!savingBadges) badges.setShown(answer.badges);
       progress.follow(answer);
     },
     onReachable(reachable) {
       if (reachable) refreshAll();
-      else meter.unavailable();
+      else for (const shown of [meter, compacts]) shown.unavailable();
     },
   });
 
   function refreshAll() {
     header.refresh();
-    profiles.refresh();
+    store.refresh();
+    settings.refresh();
     progress.showLast();
     log.refresh();
   }
@@ -100,7 +114,6 @@ function start(root) {
     if (event.target.closest?.("#spillway-generate")) ownJob = true;
   });
   listenForCopies(t);
-  onSizeChange(() => profiles.refresh());
   settle();
   watch(settle);
   whenVisible(refreshAll);

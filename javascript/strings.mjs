@@ -1,13 +1,31 @@
-// Words in the reader's language: by `?lang=`, else by the browser's own; English where a table lacks one.
+// Words in the reader's language: by `?lang=`, else by the host's own setting, else by the browser's; English where a
+// table lacks one.
 
 import { en } from "./strings_en.mjs";
 import { zh } from "./strings_zh.mjs";
 
 const TABLES = { en, zh };
 
-export function chooseLanguage(search, navigatorLanguage) {
-  const asked = new URLSearchParams(search).get("lang") || navigatorLanguage || "en";
+const PATIENCE_MS = 3000;
+
+export function chooseLanguage(search, hostsOwn, navigatorLanguage) {
+  const asked = new URLSearchParams(search).get("lang") || hostsOwn || navigatorLanguage || "en";
   return asked.toLowerCase().startsWith("zh") ? "zh" : "en";
+}
+
+// A host tells its options to the page a moment after it is there.
+async function hostsOwn() {
+  if (typeof window.onOptionsAvailable !== "function") return null;
+  await Promise.race([
+    new Promise((resolve) => window.onOptionsAvailable(resolve)),
+    new Promise((resolve) => setTimeout(resolve, PATIENCE_MS)),
+  ]);
+  const name = window.opts?.localization;
+  return name && name !== "None" ? name : null;
+}
+
+export async function findLanguage() {
+  return chooseLanguage(location.search, await hostsOwn(), navigator.language);
 }
 
 export function createTranslator(language) {

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from .errors import BadInputError, StorageError, UnavailableError
 from .host_port import Choice, Host, HostInfo, ImageRequest, JobProgress, JobResult
@@ -43,6 +45,13 @@ class ProfileRow:
     measured_count: int
 
 
+CHANGEABLE = (
+    "badges", "dedicated_percent", "vae_tiling", "ladder_tile", "ladder_smaller_placement", "ladder_split_rows",
+    "infotext", "spill_kind",
+)
+"""The fields of :class:`~.settings.Settings` that take effect by being set."""
+
+
 class Session:
     """Built once per process. Every public method may be called from any thread; jobs and switches take turns."""
 
@@ -72,6 +81,10 @@ class Session:
     def settings(self) -> Settings:
         return self._settings.value
 
+    def on_settings(self, listener: Callable[[Settings], None]) -> Callable[[], None]:
+        """Tell ``listener`` of every change of the settings, wherever it is made; what is returned ends it."""
+        return self._settings.on_change(listener)
+
     def info(self) -> HostInfo:
         return self._host.info()
 
@@ -93,9 +106,27 @@ class Session:
         self._settings.change(cap_bytes=cap_bytes, cap_ram_percent=cap_ram_percent)
         return cap
 
-    def set_badges(self, shown: bool) -> None:
-        """Show or hide the timing badge on images."""
-        self._settings.change(badges=shown)
+    def change_settings(self, /, **changes: Any) -> Settings:
+        """Set any of :data:`CHANGEABLE`, and save them; the profile and the cap have methods of their own.
+
+        Raises:
+            BadInputError: no such setting, or no value it can have. UnavailableError: not on this machine.
+            StorageError: in force, but not saved.
+        """
+        for name, value in changes.items():
+            if name not in CHANGEABLE:
+                raise BadInputError(f"There is no setting “{name}”; choose one of {', '.join(CHANGEABLE)}.")
+            reason = self.unavailable_choices().get(name, {}).get(str(value))
+            if reason:
+                raise UnavailableError(f"The setting {name} cannot be “{value}”, because {reason}.")
+        replace(self.settings, **changes).validated()
+        return self._settings.change(**changes)
+
+    def unavailable_choices(self) -> Mapping[str, Mapping[str, str]]:
+        """By setting, then by value: why this machine lacks it."""
+        if sys.platform == "win32":
+            return {}
+        return {"spill_kind": {"driver": "only the graphics driver of Windows moves memory by itself"}}
 
     def set_profile(self, profile: Profile) -> float:
         """Switch the placement now and remember the choice; returns the seconds it took.

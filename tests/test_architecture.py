@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "job": {"host_port", "placement", "timing"},
     "settings": {"memory", "placement"},
     "session": {"host_port", "job", "settings", *CORE},
-    "panel": {"session", "host_port", "timing", "memory.snapshot", "placement.profile"},
+    "panel": {"session", "settings", "host_port", "timing", "memory.snapshot", "placement.profile"},
     "hosts": {"session", "settings", "host_port", "models", "panel", *CORE},
     "bench": {"session", "settings", "host_port", "models", "panel", "hosts", *CORE},
     "cli": {"session", "settings", "host_port", "models", "panel", "hosts", "bench", *CORE},

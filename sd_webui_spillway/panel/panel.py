@@ -15,42 +15,76 @@ from .routes import PREFIX
 _RANDOM_SEED = -1
 
 
-def build_panel(session: Session, pictures: Pictures, *, standalone: bool = False) -> None:
-    """Add the panel to the gradio ``Blocks`` that is open.
+def build_panel(session: Session, pictures: Pictures | None, *, standalone: bool = False) -> None:
+    """Add the panel to the gradio ``Blocks`` that is open. In a host that makes its own images it has no form and no
+    gallery: those are on the host's pages.
 
     The page must also load ``style.css`` and ``javascript/spillway.mjs`` and serve :func:`~.routes.build_router`.
 
     Args:
         session: what is shown and steered.
-        pictures: how the gallery reaches the session's images.
+        pictures: how the gallery reaches the session's images; not used where the host has a gallery of its own.
         standalone: the page holds nothing else, so gradio's own footer is left out.
     """
     import gradio
 
-    generation = Generation(session, pictures, gradio.update)
     _slot("root", api=PREFIX.lstrip("/") + "/", standalone="yes" if standalone else "no")
     with gradio.Row(elem_classes="spillway-columns"):
-        with gradio.Column(scale=5, min_width=340, elem_classes="spillway-column"):
-            fields = _form(session)
-            with gradio.Row(elem_classes="spillway-buttons"):
-                start = gradio.Button("Generate", variant="primary", elem_id="spillway-generate")
-                stop = gradio.Button("Stop", variant="stop", elem_id="spillway-stop")
-            message = html_slot("", elem_id="spillway-message", elem_classes="spillway-slot")
-            _slot("profiles")
-            _slot("cap")
-        with gradio.Column(scale=7, min_width=340, elem_classes="spillway-column"):
-            _slot("meter")
-            _slot("progress")
-            images = gallery(
-                value=generation.last_pictures, label="Images", columns=2, object_fit="contain",
-                elem_id="spillway-gallery",
-            )
-            # Pressed by the page's script when a job ends that another page began.
-            refresh = gradio.Button("Show the last job's images", elem_id="spillway-refresh")
+        if pictures is None or session.info().makes_its_own_images:
+            with _column(5):
+                _slot("meter")
+                _slot("progress")
+                _slot("cap")
+                _slot("settings")
+            with _column(7):
+                _slot("profiles")
+        else:
+            _add_generation(session, pictures)
     _slot("log")
+
+
+def build_compact(session: Session, tab: str) -> None:
+    """Add the meter and the choice of a profile in a few lines to what is open of a host's page; ``tab`` tells apart
+    the places of one page, of which any number may exist. :func:`build_panel` must be on the same page."""
+    html_slot(
+        f'<div class="spillway spillway-compact" data-tab="{escape(tab)}">{session.settings.profile}</div>',
+        elem_id=f"spillway-compact-{tab}",
+        elem_classes="spillway-slot",
+    )
+
+
+def _add_generation(session: Session, pictures: Pictures) -> None:
+    """The form, the gallery and their events, with the places for everything else around them."""
+    import gradio
+
+    generation = Generation(session, pictures, gradio.update)
+    with _column(5):
+        fields = _form(session)
+        with gradio.Row(elem_classes="spillway-buttons"):
+            start = gradio.Button("Generate", variant="primary", elem_id="spillway-generate")
+            stop = gradio.Button("Stop", variant="stop", elem_id="spillway-stop")
+        message = html_slot("", elem_id="spillway-message", elem_classes="spillway-slot")
+        _slot("profiles")
+        _slot("cap")
+        _slot("settings")
+    with _column(7):
+        _slot("meter")
+        _slot("progress")
+        images = gallery(
+            value=generation.last_pictures, label="Images", columns=2, object_fit="contain",
+            elem_id="spillway-gallery",
+        )
+        # Pressed by the page's script when a job ends that another page began.
+        refresh = gradio.Button("Show the last job's images", elem_id="spillway-refresh")
     start.click(generation.generate, inputs=fields, outputs=[images, message], **event_options(queue=True))
     stop.click(generation.stop, outputs=message, **event_options(queue=False))
     refresh.click(generation.last_pictures, outputs=images, **event_options(queue=False))
+
+
+def _column(scale: int) -> Any:
+    import gradio
+
+    return gradio.Column(scale=scale, min_width=340, elem_classes="spillway-column")
 
 
 def _form(session: Session) -> list[Any]:

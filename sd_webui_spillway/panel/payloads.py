@@ -10,9 +10,10 @@ from ..errors import SpillwayError
 from ..host_port import HostInfo, ImageRequest, JobProgress, JobResult
 from ..memory.snapshot import FIGURES, MemorySnapshot
 from ..session import ProfileRow, Session
+from ..settings import CHOICES
 from ..timing.image_record import ImageRecord
 from ..timing.summary import badge_text, job_sentence
-from .state import EDGE, memory_state
+from .state import memory_state
 
 HISTORY_SECONDS = 120.0
 _HISTORY_POINTS = 240
@@ -32,6 +33,17 @@ def host_payload(info: HostInfo) -> dict[str, Any]:
         "samplers": list(info.samplers),
         "default_width": info.default_size[0],
         "default_height": info.default_size[1],
+        "makes_its_own_images": info.makes_its_own_images,
+    }
+
+
+def settings_payload(session: Session) -> dict[str, Any]:
+    """Every setting, what each of the worded ones can be, and why this machine lacks some of it."""
+    return {
+        **asdict(session.settings),
+        "profile": session.settings.profile.value,
+        "choices": {name: list(values) for name, values in CHOICES.items()},
+        "unavailable_because": {name: dict(values) for name, values in session.unavailable_choices().items()},
     }
 
 
@@ -39,10 +51,11 @@ def memory_payload(session: Session, since: float, *, recovering: bool) -> dict[
     """The latest snapshot, its word, the cap, and the history taken after the Unix time ``since``."""
     snapshot = session.memory()
     last = session.last_job()
+    edge = session.settings.dedicated_percent / 100
     return {
         "snapshot": snapshot_payload(snapshot),
-        "state": memory_state(snapshot, recovering=recovering).value,
-        "edge_share": EDGE,
+        "state": memory_state(snapshot, edge, recovering=recovering).value,
+        "edge_share": edge,
         "cap_bytes": session.cap_bytes(),
         "cap_setting": {
             "cap_bytes": session.settings.cap_bytes, "cap_ram_percent": session.settings.cap_ram_percent,

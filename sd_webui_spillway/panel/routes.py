@@ -29,6 +29,7 @@ from .payloads import (
     profiles_payload,
     progress_payload,
     record_payload,
+    settings_payload,
 )
 from .state import RecoveryWatch
 
@@ -106,6 +107,7 @@ def _wanted(
 _BODY = Depends(_json_object)
 _WANTED = Depends(_wanted)
 _FILES = Query(default=[])
+_IDS = Query(default=[])
 _LIMIT = Query(default=25, ge=1, le=_MAX_PAGE)
 _OFFSET = Query(default=0, ge=0, le=2**31)
 
@@ -154,13 +156,14 @@ def _add_settings(router: APIRouter, session: Session) -> None:
         cap = session.set_cap(None if size is None else int(size), _number(change, "cap_ram_percent"))
         return _Answer({"cap_bytes": cap})
 
-    @router.put("/badges")
-    def set_badges(change: dict[str, Any] = _BODY) -> Response:
-        shown = change.get("shown")
-        if not isinstance(shown, bool):
-            raise BadInputError("Say whether badges are shown: true or false.")
-        session.set_badges(shown)
-        return _Answer({"badges": shown})
+    @router.get("/settings")
+    def settings() -> Response:
+        return _Answer(settings_payload(session))
+
+    @router.put("/settings")
+    def change_settings(change: dict[str, Any] = _BODY) -> Response:
+        session.change_settings(**change)
+        return _Answer(settings_payload(session))
 
 
 def _number(change: dict[str, Any], name: str) -> float | None:
@@ -191,12 +194,16 @@ def _add_log(router: APIRouter, session: Session) -> None:
     def images(
         wanted: LogFilter = _WANTED,
         files: list[str] = _FILES,
+        ids: list[str] = _IDS,
         limit: int = _LIMIT,
         offset: int = _OFFSET,
     ) -> Response:
         if files:
             found = session.log.by_file_names(files[:_MAX_FILES])
             return _Answer({"files": {name: record_payload(record) for name, record in found.items()}})
+        if ids:
+            found = session.log.by_id_prefixes(ids[:_MAX_FILES])
+            return _Answer({"ids": {prefix: record_payload(record) for prefix, record in found.items()}})
         records = session.log.records(wanted, limit=limit, offset=offset)
         return _Answer({
             "images": [record_payload(record) for record in records],

@@ -11,8 +11,6 @@ from ..host_port import JobProgress
 from ..memory.snapshot import MemorySnapshot
 from ..units import MIB
 
-EDGE = 0.9
-"""From this share of the card on, the next allocation may be the one that fails."""
 SPILL_NOISE_BYTES = 64 * MIB
 """Windows keeps a little of every process in shared memory; less than this is not a spill."""
 RECOVERING_SECONDS = 6.0
@@ -42,8 +40,11 @@ def edge_share(snapshot: MemorySnapshot) -> float | None:
     return max(shares, default=None)
 
 
-def memory_state(snapshot: MemorySnapshot, *, recovering: bool = False) -> MemoryState:
-    """The word for a snapshot; what is being done about memory goes before how much there is of it."""
+def memory_state(snapshot: MemorySnapshot, edge: float, *, recovering: bool = False) -> MemoryState:
+    """The word for a snapshot; what is being done about memory goes before how much there is of it.
+
+    ``edge`` is the share of the card from which on the next allocation may be the one that fails.
+    """
     if recovering:
         return MemoryState.RECOVERING
     if (snapshot.shared_spilled_bytes or 0) > SPILL_NOISE_BYTES:
@@ -51,7 +52,7 @@ def memory_state(snapshot: MemorySnapshot, *, recovering: bool = False) -> Memor
     share = edge_share(snapshot)
     if share is None:
         return MemoryState.UNKNOWN
-    return MemoryState.NEAR_THE_EDGE if share >= EDGE else MemoryState.COMFORTABLE
+    return MemoryState.NEAR_THE_EDGE if share >= edge else MemoryState.COMFORTABLE
 
 
 class RecoveryWatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import statistics
 import threading
@@ -28,6 +29,8 @@ from .log_rows import (
 
 MEDIAN_OVER = 200
 """A median is of the newest this many images: a new driver or card shows after a while."""
+LEAST_ID_DIGITS = 8
+_ID_PREFIX = re.compile(rf"[0-9a-f]{{{LEAST_ID_DIGITS},32}}")
 _PAGE = 1000
 _NAMES_AT_ONCE = 500  # SQLite before 3.32 takes 999 values in a statement
 _T = TypeVar("_T")
@@ -121,6 +124,15 @@ class ImageLog:
             for record in self._select(f"WHERE file_name IN ({', '.join('?' * len(chunk))}) {NEWEST_FIRST}", chunk):
                 newest.setdefault(base_name(record.file_path or ""), record)
         return {name: newest[base_name(name)] for name in asked if base_name(name) in newest}
+
+    def by_id_prefixes(self, prefixes: Iterable[str]) -> dict[str, ImageRecord]:
+        """The newest record whose ``record_id`` begins so, by the prefix; what is no such prefix (at least
+        :data:`LEAST_ID_DIGITS` hexadecimal digits) has none."""
+        # "g" follows the last hexadecimal digit: a range, so that the index of the ids is used.
+        clause = f"WHERE record_id >= ? AND record_id < ? {NEWEST_FIRST} LIMIT 1"
+        asked = [prefix for prefix in dict.fromkeys(prefixes) if _ID_PREFIX.fullmatch(prefix)]
+        found = ((prefix, self._select(clause, [prefix, f"{prefix}g"])) for prefix in asked)
+        return {prefix: records[0] for prefix, records in found if records}
 
     def median_seconds(self, profile: str, model: str, width: int, height: int, steps: int) -> Median | None:
         """Over the newest images delivered so, warm-ups apart; ``None`` where there are none."""

@@ -111,6 +111,6 @@ def open_page(served: Served, browser: Any, contexts: dict[Any, Any]) -> Iterato
     yield open_it
     # One test's failure must not become the next one's.
     served.session.stop()
-    served.session.set_badges(True)
+    served.session.change_settings(badges=True)
     for page in pages:
         page.close()

@@ -10,6 +10,7 @@ import pytest
 
 from sd_webui_spillway.host_port import ImageRequest
 from sd_webui_spillway.placement.profile import Profile
+from sd_webui_spillway.settings import SettingsFile
 from sd_webui_spillway.timing.summary import badge_text
 from sd_webui_spillway.units import GIB
 from tests.fakes.host import CARD_BYTES, LOST_PROMPT, OOM_PROMPT
@@ -65,7 +66,12 @@ def test_a_profile_is_switched(client, session, host):
         ("PUT", "cap", {"cap_ram_percent": 140}, 400, "from 0 to 100 %"),
         ("PUT", "cap", {"cap_bytes": -1}, 400, "cannot be negative"),
         ("PUT", "cap", {"cap_bytes": "much"}, 400, "must be a number"),
-        ("PUT", "badges", {"shown": "maybe"}, 400, "true or false"),
+        ("PUT", "settings", {"badges": "maybe"}, 400, "must be on or off"),
+        ("PUT", "settings", {"vae_tiling": "sometimes"}, 400, "one of auto, always, never"),
+        ("PUT", "settings", {"dedicated_percent": 49}, 400, "from 50 to 100 %"),
+        ("PUT", "settings", {"dedicated_percent": 80.5}, 400, "whole number"),
+        ("PUT", "settings", {"profile": "medvram"}, 400, "There is no setting “profile”"),
+        ("PUT", "settings", {"self": 1}, 400, "There is no setting"),
         ("GET", "profile?width=100", None, 400, "multiple of 8"),
         ("GET", "profile?width=wide", None, 400, "width"),
         ("GET", "images?limit=0", None, 400, "limit"),
@@ -106,11 +112,11 @@ def test_the_cap_is_set_by_size_by_share_and_back_to_the_default(client, session
 )
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("PUT", "profile"), ("PUT", "cap"), ("PUT", "badges"), ("POST", "images/clear"), ("POST", "jobs/stop")],
+    [("PUT", "profile"), ("PUT", "cap"), ("PUT", "settings"), ("POST", "images/clear"), ("POST", "jobs/stop")],
 )
 def test_another_site_changes_nothing(client, session, method, path, headers):
     make(session)
-    answer = client.request(method, f"{V1}/{path}", json={"profile": "medvram", "shown": False}, headers=headers)
+    answer = client.request(method, f"{V1}/{path}", json={"profile": "medvram", "badges": False}, headers=headers)
     assert answer.status_code == 403
     assert session.log.count() == 1
     assert session.settings.profile is Profile.AUTO
@@ -126,7 +132,7 @@ def test_a_form_of_another_site_is_refused_even_without_an_origin(client, sessio
 
 def test_the_same_origin_may_change(client, session):
     headers = {"Origin": "http://127.0.0.1:7870", "Sec-Fetch-Site": "same-origin"}
-    assert client.put(f"{V1}/badges", json={"shown": False}, headers=headers).status_code == 200
+    assert client.put(f"{V1}/settings", json={"badges": False}, headers=headers).status_code == 200
     assert session.settings.badges is False
 
 
@@ -166,6 +172,37 @@ def test_badges_are_found_by_file_name(client, session):
         found = answer["files"][image.path.name]
         assert found["badge"] == badge_text(image.record)
         assert found["record_id"] == image.record.record_id
+
+
+def test_badges_are_found_by_the_beginning_of_an_id(client, session):
+    result = make(session, batch_size=2)
+    prefixes = [image.record.record_id[:8] for image in result.images]
+    answer = client.get(f"{V1}/images", params={"ids": [*prefixes, "00000000", "%", "abc"]}).json()
+    assert set(answer["ids"]) == set(prefixes)
+    for image in result.images:
+        assert answer["ids"][image.record.record_id[:8]]["record_id"] == image.record.record_id
+
+
+def test_settings_are_changed_one_by_one_and_kept(client, session, tmp_path):
+    before = client.get(f"{V1}/settings").json()
+    assert before["dedicated_percent"] == 90
+    assert before["choices"]["vae_tiling"] == ["auto", "always", "never"]
+    after = client.put(f"{V1}/settings", json={"dedicated_percent": 75, "ladder_tile": False}).json()
+    assert (after["dedicated_percent"], after["ladder_tile"], after["infotext"]) == (75, False, True)
+    assert session.settings.dedicated_percent == 75
+    assert client.get(f"{V1}/memory").json()["edge_share"] == 0.75
+    assert SettingsFile(tmp_path / "settings.json").value == session.settings
+
+
+def test_the_drivers_spill_is_offered_on_windows_only(client, session, monkeypatch):
+    monkeypatch.setattr("sys.platform", "linux")
+    assert "Windows" in client.get(f"{V1}/settings").json()["unavailable_because"]["spill_kind"]["driver"]
+    refused = client.put(f"{V1}/settings", json={"spill_kind": "driver"})
+    assert refused.status_code == 409
+    assert "Windows" in refused.json()["error"]
+    monkeypatch.setattr("sys.platform", "win32")
+    assert client.put(f"{V1}/settings", json={"spill_kind": "driver"}).json()["spill_kind"] == "driver"
+    assert session.settings.spill_kind == "driver"
 
 
 def test_exports_hold_the_filtered_log(client, session):

@@ -29,18 +29,18 @@ def snapshot(**figures: int | None) -> MemorySnapshot:
     ],
 )
 def test_the_word_follows_from_the_figures(figures, word):
-    assert memory_state(snapshot(**figures)) is word
+    assert memory_state(snapshot(**figures), 0.9) is word
 
 
 def test_a_limit_of_our_own_counts_as_an_edge_too():
     tight = snapshot(
         dedicated_used_bytes=4 * GIB, dedicated_process_bytes=int(3.8 * GIB), dedicated_limit_bytes=4 * GIB
     )
-    assert memory_state(tight) is MemoryState.NEAR_THE_EDGE
+    assert memory_state(tight, 0.9) is MemoryState.NEAR_THE_EDGE
 
 
 def test_recovering_goes_before_everything_else():
-    assert memory_state(snapshot(dedicated_used_bytes=None), recovering=True) is MemoryState.RECOVERING
+    assert memory_state(snapshot(dedicated_used_bytes=None), 0.9, recovering=True) is MemoryState.RECOVERING
 
 
 def progress(job_id: str, *rungs: str) -> JobProgress:

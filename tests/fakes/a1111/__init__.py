@@ -1,0 +1,1 @@
+"""What stands in for AUTOMATIC1111 and for the engine under it."""

@@ -1,0 +1,252 @@
+"""The watch in the real AUTOMATIC1111: memory runs out at each of its steps in the second of three iterations.
+
+Skipped unless ``SPILLWAY_A1111`` names a folder of the webui 1.10.1 that starts, and ``SPILLWAY_A1111_PYTHON`` its
+interpreter (by default ``venv`` inside it). It runs on the CPU, with an engine that places nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import shutil
+import urllib.error
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.hosts.test_a1111_model import WEBUI, Host
+
+NEEDS = "needs a real AUTOMATIC1111: SPILLWAY_A1111=<its folder> and SPILLWAY_A1111_PYTHON=<its python>"
+pytestmark = [pytest.mark.a1111, pytest.mark.skipif(not WEBUI, reason=NEEDS)]
+ORDER = {
+    "prompt": "a red circle above a blue square", "steps": 6, "sampler_name": "Euler a", "seed": 5, "width": 64,
+    "height": 64, "n_iter": 3, "save_images": True,
+}  # fmt: skip
+LATENT = {"enable_hr": True, "hr_scale": 2, "denoising_strength": 0.6, "hr_upscaler": "Latent"}
+UPSCALED = {**LATENT, "hr_upscaler": "Lanczos"}
+LORA = {"prompt": f"{ORDER['prompt']} <lora:test:1>"}
+
+
+class Watched:
+    """The webui with the probe in it."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def plan(self, **plan) -> None:
+        self.host.ask("/watch/plan", plan)
+
+    def state(self) -> dict:
+        return self.host.ask("/watch/state")
+
+    def make(self, **changes) -> tuple[list[str], dict]:
+        """The images, without their metadata, and what the webui says of them."""
+        order = {**ORDER, **changes}
+        route = "img2img" if "init_images" in order else "txt2img"
+        answer = self.host.ask(f"/sdapi/v1/{route}", order)
+        info = json.loads(answer["info"])
+        pixels = [opened(image).tobytes().hex() for image in answer["images"]]
+        return pixels[info["index_of_first_image"] :], info
+
+
+def opened(image: str) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB")
+
+
+def start_picture() -> str:
+    stream = io.BytesIO()
+    Image.linear_gradient("L").resize((64, 64)).convert("RGB").save(stream, "PNG")
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+FROM_PICTURE = {"init_images": [start_picture()], "denoising_strength": 0.6}
+INPAINT = {**FROM_PICTURE, "mask": start_picture()}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    from sd_webui_spillway.models import convert_folder
+    from sd_webui_spillway.models.embedded import embedded_folder
+    from sd_webui_spillway.models.folder_config import read_folder_config
+    from sd_webui_spillway.models.lora import write_lora
+    from tests.small_models import random_lora
+
+    made, folder = tmp_path_factory.mktemp("a1111-jobs"), embedded_folder()
+    convert_folder(folder, made / "models" / "Stable-diffusion" / "small.safetensors")
+    config = read_folder_config(folder)
+    write_lora(made / "lora", made / "models" / "Lora" / "test.safetensors", random_lora(config, text=True), config)
+    script = made / "extensions" / "probe" / "scripts" / "watch_probe.py"
+    script.parent.mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("watch_probe.py"), script)
+    return made
+
+
+@pytest.fixture(scope="module")
+def watched(data):
+    os.environ["SPILLWAY_ROOT"] = str(Path(__file__).parents[3])
+    host = Host(data, data / "models" / "Stable-diffusion" / "small.safetensors")
+    try:
+        host.wait()
+        yield Watched(host)
+    finally:
+        del os.environ["SPILLWAY_ROOT"]
+        host.close()
+
+
+CASES = [
+    pytest.param("step", 3, {}, id="step"),
+    pytest.param("decode", 0, {}, id="decode"),
+    pytest.param("step", 8, LATENT, id="hires-latent-step"),
+    pytest.param("upscale", 0, UPSCALED, id="hires-upscaler"),
+    pytest.param("vae_encode", 0, UPSCALED, id="hires-encode"),
+    pytest.param("step", 8, UPSCALED, id="hires-step"),
+    pytest.param("decode", 1, UPSCALED, id="hires-decode"),
+    pytest.param("step", 1, FROM_PICTURE, id="img2img-step"),
+    pytest.param("decode", 0, FROM_PICTURE, id="img2img-decode"),
+    pytest.param("step", 1, INPAINT, id="inpaint-step"),
+]
+REFERENCES: dict[str, list[str]] = {}
+
+
+def reference(watched: Watched, request: dict) -> list[str]:
+    """What the request makes undisturbed, each asked for once. Starting from a picture it depends on torch's global
+    generator, so nothing is asked there but that each picture comes."""
+    key = json.dumps(request)
+    if key not in REFERENCES:
+        watched.plan()
+        REFERENCES[key] = watched.make(**request)[0]
+    return REFERENCES[key]
+
+
+@pytest.mark.parametrize(("place", "after", "request_"), CASES)
+def test_room_is_made_and_every_image_is_the_same(watched, place, after, request_):
+    wanted = reference(watched, request_)
+    watched.plan(place=place, iteration=1, times=1, after=after)
+    images, info = watched.make(**request_)
+    state = watched.state()
+    assert (state["hit"], len(state["rooms"]), state["open_jobs"]) == (1, 1, 0)
+    assert len(images) == 3
+    if "init_images" not in request_ and request_ is not UPSCALED:
+        assert images == wanted
+    assert "spillway" not in info
+    assert [record["outcome"] for record in state["records"]] == ["delivered"] * 3
+
+
+@pytest.mark.parametrize("ladder", [False, True], ids=["again", "ladder"])
+@pytest.mark.parametrize(("place", "after", "request_"), CASES)
+def test_the_other_images_come_back_with_a_sentence(watched, place, after, request_, ladder):
+    wanted = reference(watched, request_)
+    watched.plan(place=place, iteration=1, times=1 if ladder else 2, after=after, ladder=ladder)
+    images, info = watched.make(**request_)
+    state = watched.state()
+    assert info["all_seeds"] == [5, 7]
+    assert len(images) == 2
+    if "init_images" not in request_ and request_ is not UPSCALED:
+        assert images == [wanted[0], wanted[2]]
+    assert info["spillway"]["notices"][0].startswith("Image 2 of 3 could not be made: ")
+    assert [record["outcome"] for record in state["records"]] == ["delivered", "given up", "delivered"]
+    assert all(Path(record["file_path"]).is_file() for record in state["records"] if record["file_path"])
+    assert state["open_jobs"] == 0
+
+
+def test_the_prompt_that_cannot_be_encoded(watched):
+    watched.plan(place="encode", iteration=0, times=1, ladder=True)
+    images, info = watched.make(prompt="never seen before")
+    assert (len(images), info["all_seeds"]) == (2, [6, 7])
+
+
+def test_a_lora_is_never_left_out_in_silence(watched):
+    wanted = reference(watched, LORA)
+    assert wanted != reference(watched, {})
+    watched.make()  # takes it out of the weights
+    watched.plan(place="lora_applied", iteration=0, times=1, after=20)
+    images, _ = watched.make(**LORA)
+    state = watched.state()
+    assert (state["hit"], len(state["rooms"])) == (1, 1)
+    assert images == wanted
+    watched.plan()
+    assert watched.make()[0] == reference(watched, {})
+
+
+def test_a_face_stays_as_it_was(watched):
+    wanted = reference(watched, {})
+    watched.plan(place="face", iteration=1, times=2)
+    images, info = watched.make(restore_faces=True)
+    assert images == wanted
+    assert info["spillway"]["notices"][0].startswith("A face was left as it was.")
+
+
+def test_where_nothing_was_made_the_error_is_a_sentence(watched):
+    watched.plan(place="step", iteration=0, times=9, ladder=True)
+    with pytest.raises(urllib.error.HTTPError) as error:
+        watched.make(n_iter=1)
+    assert "Image 1 of 1 could not be made: The UNet does not fit" in json.loads(error.value.read())["errors"]
+    watched.plan(place="vae_encode", iteration=0, times=2)
+    with pytest.raises(urllib.error.HTTPError) as error:
+        watched.make(**FROM_PICTURE)
+    assert "Encoding the picture ran out of memory" in json.loads(error.value.read())["errors"]
+
+
+def test_the_infotext_is_parsed_back_without_harm(watched):
+    watched.plan()
+    _, info = watched.make(**LATENT, batch_size=2, n_iter=1)
+    for text, record in zip(info["infotexts"][1:], watched.state()["records"], strict=True):
+        answer = watched.host.ask("/watch/parse", {"infotext": text})
+        assert answer["found"]["Spillway id"] == record["record_id"][:8]
+        assert answer["found"]["Spillway"].startswith("stream 41%, ")
+        assert answer["found"]["Prompt"] == ORDER["prompt"]
+        assert not [name for name, *_ in answer["overrides"] if "Spillway" in name]
+        saved = Image.open(record["file_path"]).info["parameters"]
+        assert saved == text
+    assert "Spillway" not in info["infotexts"][0]
+
+
+def test_a_plot_makes_a_job_of_each_cell_with_its_profile(watched):
+    watched.plan(place="step", iteration=0, times=1, after=8, ladder=True)
+    axes = watched.host.ask("/watch/axes")["labels"]
+    axis = axes.index("[Spillway] Profile")
+    assert "[Spillway] Shared cap (GiB)" in axes
+    x, nothing, legend_and_images, rest = (axis, "auto, medvram, lowvram", []), (0, "", []), (True, True), (False,) * 5
+    arguments = [*x, *nothing, *nothing, *legend_and_images, *rest, 0, True]
+    answer = watched.host.ask(
+        "/sdapi/v1/txt2img", {**ORDER, "n_iter": 1, "script_name": "x/y/z plot", "script_args": arguments}
+    )
+    state = watched.state()
+    assert [request["profile"] for request in state["requests"][-3:]] == ["auto", "medvram", "lowvram"]
+    assert [record["outcome"] for record in state["records"]] == ["delivered", "given up", "delivered"]
+    assert len(answer["images"]) >= 3
+
+
+def test_taken_back_the_webui_is_as_if_never_watched(watched):
+    wanted = reference(watched, {})
+    watched.host.ask("/watch/undo", {})
+    watched.plan()
+    images, info = watched.make()
+    assert images == wanted
+    assert "Spillway" not in "".join(info["infotexts"])
+    assert watched.state()["records"] == []
+    watched.host.ask("/watch/install", {})
+    watched.make()
+    assert len(watched.state()["records"]) == 3
+
+
+def test_a_common_client_works_unchanged(watched):
+    webuiapi = pytest.importorskip("webuiapi", reason="needs the package webuiapi, a client of the webui's API")
+    watched.plan(place="step", iteration=1, times=1, after=3, ladder=True)
+    client = webuiapi.WebUIApi(baseurl=f"{watched.host.address}/sdapi/v1", sampler="Euler a", steps=6)
+    made = client.txt2img(prompt="a red circle", seed=5, width=64, height=64, n_iter=3)
+    assert len(made.images) == 2
+    assert made.info["spillway"]["notices"]
+    made = client.img2img(images=[made.images[1]], prompt="a red circle", seed=5, width=64, height=64)
+    assert made.image.size == (64, 64)
+    assert client.get_options()["samples_format"] == "png"
+
+
+def test_nothing_unexpected_was_written(watched):
+    log = watched.host.log.read_text(errors="replace")
+    assert "without Spillway" not in log
+    assert "not complete" not in log
+    assert "Error creating infotext" not in log
