@@ -132,7 +132,7 @@ class Chunk:
         for weight in self._weights:
             if weight.fits:
                 weight.point(self._card.resting(weight.master))
-            elif self._card.holds(weight.tensor):
+            elif self._card.holds(weight.tensor) or self._link.maps(weight.tensor):
                 weight.point(self._card.fetch(weight.tensor.data))
 
     def place(self, slab: torch.Tensor) -> None:
