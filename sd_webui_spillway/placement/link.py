@@ -152,7 +152,7 @@ class CudaLink:
 def _address_on_card(address: int) -> int:
     """Where the card sees pinned memory, which need not be where the processor does.
 
-    ``cudaHostGetDevicePointer`` is not bound by torch; this is the driver's function beneath it, in a library whose name
+    torch does not bind ``cudaHostGetDevicePointer``; this is the driver's function beneath it, in a library whose name
     is the same for every version.
 
     Raises:

@@ -10,7 +10,7 @@ from ..memory.shared_ledger import SharedLedger
 from .card import Card
 from .component import Component, refuse_foreign_hooks
 from .placements import OneAtATime, Placement, WholeModel
-from .profile import PROFILES, SMALLER, Profile
+from .profile import NEED_LINK, PROFILES, SMALLER, Profile
 from .spill import Spilling, SpillOptions
 from .stream import Streaming, StreamOptions
 
@@ -46,7 +46,7 @@ class PlacedModel:
 
     def unavailable_because(self, profile: Profile) -> str | None:
         """Why a profile cannot be applied on this card; ``None`` where it can."""
-        if profile in (Profile.STREAM, Profile.SPILL):
+        if profile in NEED_LINK:
             return self.card.no_link_because
         return PROFILES[profile].unavailable_because
 

@@ -72,6 +72,9 @@ PROFILES: Mapping[Profile, ProfileInfo] = MappingProxyType({
     ),
 })
 
+NEED_LINK = (Profile.STREAM, Profile.SPILL)
+"""The placements that only a card with a link to pinned memory has."""
+
 SMALLER: Mapping[Profile, tuple[Profile, ...]] = MappingProxyType({
     Profile.DEDICATED: (Profile.MEDVRAM,),
     Profile.MEDVRAM: (Profile.STREAM, Profile.LOWVRAM),

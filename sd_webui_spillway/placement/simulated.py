@@ -2,8 +2,8 @@
 
 It counts truly: every weight copied to it and every tensor alive inside a component call, by storage, and raises
 torch's own OutOfMemoryError past its size. A CPU tensor has no address on a card, so where a byte lives is kept in a
-registry; what a link has the card read in place is neither's. Mixing the two places in one operation fails, as it does on a real device. Workspaces that a CUDA library
-would take on top are not known to it.
+registry; what a link has the card read in place is counted nowhere and goes with either place. Mixing the two places in
+one operation fails, as it does on a real device. Workspaces that a CUDA library would take on top are not known to it.
 """
 
 from __future__ import annotations

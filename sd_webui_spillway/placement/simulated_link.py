@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.dlpack import from_dlpack
 
 from .link import Mark
 
@@ -113,7 +114,7 @@ class SimulatedLink:
         for key in [key for key, mapping in self._mapped.items() if mapping.reference.expired()]:
             del self._mapped[key]
         with torch._C._DisableTorchDispatch(), torch.inference_mode(False):
-            seen = torch.from_dlpack(slab)
+            seen = from_dlpack(slab)
         storage = seen.untyped_storage()
         self._mapped[storage._cdata] = _Mapping(StorageWeakRef(storage), slab.data_ptr())
         return seen

@@ -87,6 +87,7 @@ class FakeHost:
             unavailable_profiles={
                 Profile.SEQUENTIAL: "the fake host cannot swap layers",
                 Profile.STREAM: "the fake host has no copy engine",
+                Profile.SPILL: "the fake host has no pinned memory",
             },
         )
 

@@ -94,7 +94,7 @@ def test_predictions_cover_every_candidate_and_agree_with_the_plan():
     for free in (24.0, 10.0, 5.0, 4.0, 1.0):
         rows = predictions(footprint(), int(free * GIB))
         assert list(rows) == [Profile.DEDICATED, Profile.MEDVRAM, Profile.LOWVRAM, Profile.SEQUENTIAL]
-        assert {*rows, Profile.STREAM} == {profile for profile, _ in CANDIDATES}, "this card has no stream"
+        assert {*rows, Profile.STREAM, Profile.SPILL} == {profile for profile, _ in CANDIDATES}, "this card has no link"
         chosen = plan(footprint(), int(free * GIB))
         assert rows[chosen.profile].fits == (chosen.peak_bytes <= free * GIB)
 

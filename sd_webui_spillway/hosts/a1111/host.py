@@ -15,7 +15,7 @@ from ...host_port import Choice, HostInfo, ImageRequest, JobObserver, JobResult,
 from ...memory.shared_ledger import SharedLedger
 from ...memory.snapshot import MemoryProvider
 from ...placement.card import Card
-from ...placement.profile import PROFILES, Profile
+from ...placement.profile import NEED_LINK, PROFILES, Profile
 from ...recovery.ladder import LadderSwitches, Rung
 from ..card_memory import CardMemory
 from .attachment import Attachment
@@ -346,7 +346,7 @@ class A1111Host:
         if self._no_card_because:
             return dict.fromkeys(PROFILES, self._no_card_because)
         link = self._card.no_link_because if self._card is not None else None
-        return {Profile.STREAM: link} if link else {}
+        return dict.fromkeys(NEED_LINK, link) if link else {}
 
     def _on_rung(self, rung: Rung) -> None:
         self._report(rung.words)

@@ -83,6 +83,12 @@ def cut_up(components: Sequence[Component], options: SpillOptions) -> Cut:
     return Cut(pieces, tuple(held), {name: tuple(modules) for name, modules in multiplied.items()})
 
 
+def least_on_card(cut: Cut, cap_bytes: int) -> int:
+    """The least that a model's weights take on the card under this cap on shared memory. Pieces do not fill the cap to
+    the byte, so one that binds binds a little earlier."""
+    return cut.held_bytes + max(0, cut.spillable_bytes - cap_bytes)
+
+
 def _owned(components: Sequence[Component]) -> Iterator[tuple[Component, nn.Module, torch.Tensor]]:
     for component in components:
         for module in component.module.modules():

@@ -225,9 +225,3 @@ class Spilling:
         asked = self._asked_bytes
         self._budget_bytes = (self._card.free_bytes() + self.card_bytes) // 2 if asked is None else asked
         self._due = True
-
-
-def least_on_card(cut: Cut, cap_bytes: int) -> int:
-    """The least that a model's weights take on the card under this cap on shared memory. Pieces do not fill the cap to
-    the byte, so one that binds binds a little earlier."""
-    return cut.held_bytes + max(0, cut.spillable_bytes - cap_bytes)
