@@ -134,7 +134,8 @@ class Spilling:
     def rest(self) -> None:
         self.leave()
         for piece in self._pieces:
-            piece.chunk.write_back()
+            if piece.chunk.mapped is not None:
+                piece.chunk.write_back()
         self._unchecked = True
         self._due |= self._lowered_bytes is not None
         self._lowered_bytes = None
