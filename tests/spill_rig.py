@@ -9,7 +9,7 @@ from sd_webui_spillway.placement.placed_model import PlacedModel
 from sd_webui_spillway.placement.profile import Profile
 from sd_webui_spillway.placement.simulated import SimulatedCard
 from sd_webui_spillway.placement.simulated_link import SimulatedLink
-from sd_webui_spillway.placement.spill import SpillOptions, Spilling
+from sd_webui_spillway.placement.spill import Spilling, SpillOptions
 from sd_webui_spillway.placement.stream import StreamOptions
 from sd_webui_spillway.recovery.guard import Guard
 from sd_webui_spillway.units import MIB

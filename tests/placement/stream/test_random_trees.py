@@ -83,7 +83,9 @@ class Pair:
         self.card = SimulatedCard(64 * MIB, self.link)
         self.ledger = SharedLedger(self.cap_bytes)
         self.component = Component("unet", ComponentKind.UNET, self.tree, {"forward": ()})
-        self.model = PlacedModel([self.component], self.card, self.ledger, StreamOptions(chunk_bytes=4096), SpillOptions(4096, 64))
+        self.model = PlacedModel(
+            [self.component], self.card, self.ledger, StreamOptions(chunk_bytes=4096), SpillOptions(4096, 64)
+        )
         self.model.set_weights_budget(1)
         self.model.switch(self.profile)
 
@@ -184,7 +186,10 @@ def test_whatever_happens_the_bytes_are_the_plain_modules(plan, order, steps, ea
 
 
 @settings(max_examples=20)
-@given(profile=st.sampled_from((Profile.STREAM, Profile.SPILL)), plan=tree_plans, ties=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=3), order=orders)
+@given(
+    profile=st.sampled_from((Profile.STREAM, Profile.SPILL)), plan=tree_plans, order=orders,
+    ties=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=3),
+)
 def test_tied_and_overlapping_weights_stay_so(profile, plan, ties, order):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
