@@ -87,13 +87,13 @@ def test_an_exception_in_the_middle_of_a_pass_loses_nothing(place, budget, expec
 
 
 def test_the_budget_falls_by_what_the_call_lacked_and_comes_back_after_the_job():
-    rig = SpillRig()
-    rig.model.set_weights_budget(2 * rig.model_bytes)
+    rig = SpillRig(200_000)
     wanted = steps(rig)
     rig.card.reset_peak()
     steps(rig)
-    card = SimulatedCard(rig.card.peak_bytes() - 30_000, adversary())
-    small = SpillRig(2 * rig.model_bytes, card=card, link=card.link)
+    activations = rig.card.peak_bytes() - rig.spilling.card_bytes
+    card = SimulatedCard(rig.card.peak_bytes() - activations // 2, adversary())
+    small = SpillRig(200_000, card=card, link=card.link)
     assert torch.equal(steps(small), wanted)
     lowered = [rung for rung in small.rungs if rung.kind is RungKind.LOWER_BUDGET]
     assert lowered
