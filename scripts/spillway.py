@@ -4,7 +4,7 @@ from modules import scripts
 
 from sd_webui_spillway.hosts.a1111 import plugin
 
-plugin.install()
+spillway = plugin.install()
 
 
 class SpillwayScript(scripts.Script):
@@ -15,3 +15,7 @@ class SpillwayScript(scripts.Script):
 
     def show(self, is_img2img: bool) -> object:
         return scripts.AlwaysVisible
+
+    def ui(self, is_img2img: bool) -> list[object]:
+        spillway.compact(is_img2img=is_img2img)
+        return []

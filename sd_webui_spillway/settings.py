@@ -79,6 +79,8 @@ class SettingsFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.existed = path.exists()
+        """Whether there was a file when the program began: the user has chosen before."""
         self._lock = threading.Lock()
         self._listeners: list[Callable[[Settings], None]] = []
         self.value = self._read()

@@ -70,11 +70,13 @@ def _inside_block(name: str, block: nn.Module) -> Iterator[tuple[str, nn.Module]
 
 
 def leaves(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The layers as they are *called*: the outermost modules that own a parameter or buffer themselves.
+    """The layers as they are *called*: the outermost modules that own a parameter or buffer themselves and hold no list
+    of layers.
 
-    ``nn.MultiheadAttention`` is one leaf: it uses its ``out_proj``'s weights without calling it.
+    ``nn.MultiheadAttention`` is one leaf: it uses its ``out_proj``'s weights without calling it. A model that owns its
+    positions beside its layers is none: OpenCLIP's is never called itself. What it owns belongs to no leaf.
     """
-    if _owns_tensors(module):
+    if _owns_tensors(module) and not any(isinstance(part, nn.ModuleList) for part in module.modules()):
         yield name, module
         return
     for child_name, child in module.named_children():

@@ -45,19 +45,23 @@ class WebUi:
         ]  # fmt: skip
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
         environment.pop("PYTHONPATH", None)
+        environment["PYTHONUNBUFFERED"] = "1"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(command, cwd=webui, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
     def wait(self) -> None:
-        """Until it answers and has its model."""
+        """Until it answers; its model may still be loading, and a request then waits for it."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
-            if self.answers():
+            if "Startup time" in self.log.read_text(errors="replace") and self.answers():
                 return
             time.sleep(0.5)
         pytest.fail(f"the webui did not start:\n{self.words()}")
 
     def answers(self) -> bool:
+        """It must not be asked before: a request that comes while its page starts makes the webui fail."""
+        if "Startup time" not in self.words():
+            return False
         try:
             self.ask("/sdapi/v1/options")
         except (urllib.error.URLError, ConnectionError):

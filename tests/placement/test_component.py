@@ -36,6 +36,14 @@ def test_leaves_are_what_is_called_and_multihead_attention_is_one():
     assert [name for name, _ in leaves(make(TextEncoder))] == ["embeddings", *layer, "final_norm"]
 
 
+def test_a_model_that_owns_weights_beside_its_layers_is_no_leaf():
+    """OpenCLIP's is never called itself: its caller uses its layers and its positions."""
+    outer = nn.Module()
+    outer.model = make(RootParameterUNet)
+    names = [name for name, _ in leaves(outer)]
+    assert names == [f"model.{name}" for name, _ in leaves(make(UNet))]
+
+
 def test_leaves_hold_every_weight_once():
     for module in (make(UNet), make(Vae)):
         held = [id(p) for _, leaf in leaves(module) for p in leaf.parameters()]

@@ -28,8 +28,12 @@ class Engine(Protocol):
 
     whereabouts: Callable[[], str]
     """Where in the job the work is, for the words of a rung."""
-    device_label: str
-    simulated: bool
+
+    @property
+    def device_label(self) -> str: ...
+
+    @property
+    def simulated(self) -> bool: ...
 
     def job(
         self, request: ImageRequest, profile: Profile, observer: JobObserver

@@ -91,6 +91,7 @@ class JobWatch:
     def _open(self, p: Any, stack: ExitStack) -> Run:
         asked = getattr(p, "spillway_profile", None)
         request = request_of(p)
+        _wait_for_loading()
         stack.enter_context(cap_asked(self._session, p))
         job = stack.enter_context(self._session.foreign_job(request, asked))
         profile = asked or self._session.settings.profile
@@ -115,6 +116,13 @@ class JobWatch:
             stack.close()
 
 
+def _wait_for_loading() -> None:
+    """The webui loads its first checkpoint in a thread of its own, and lets a request begin while the end of it still
+    runs the text encoder; that is not to be placed anew meanwhile."""
+    with importlib.import_module("modules.sd_models").model_data.lock:
+        pass
+
+
 def _answered(run: Run, processed: Any) -> Any:
     """The webui's answer with our sentences in it.
 
@@ -123,7 +131,7 @@ def _answered(run: Run, processed: Any) -> Any:
             answer instead, since it may have images of earlier calls; so does a person, with the sentence below it.
     """
     p = run.p
-    processed.spillway_notices = tuple(run.notices)
+    processed.spillway_notices = tuple(run.said)
     if run.nothing_made and getattr(p, "is_api", False) and not _script_at_work(p):
         raise NothingMadeError(" ".join(run.losses))
     return processed

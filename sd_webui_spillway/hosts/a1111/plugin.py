@@ -6,86 +6,110 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from ...errors import UnavailableError
+from ...errors import BadInputError, SpillwayError
 from ...memory import MemoryReader, Monitor, machine_providers
 from ...memory.shared_ledger import SharedLedger
-from ...placement.card import Card, CudaCard
-from ...placement.profile import Profile
-from ...placement.simulated import SimulatedCard
-from ...placement.simulated_link import SimulatedLink
+from ...panel.host_page import build_accordion, build_tab
+from ...recovery.ladder import LadderSwitches
 from ...recovery.method_patch import PatchSet
 from ...session import Session
-from ...settings import Settings, SettingsFile
+from ...settings import SettingsFile
 from ...timing import ImageLog
 from ...units import parse_bytes
 from . import takeover
+from .api import add_routes
 from .host import A1111Host
+from .jobs import JobWatch
+from .model_table import ModelTable, PlacementChoices
+from .settings_page import SettingsPage
+from .start import device_index, first_profile, open_card
+from .xyz import XyzAxes
 
 logger = logging.getLogger(__name__)
 _FOLDER = "spillway"
 
 
 class Plugin:
-    """One loaded extension: the session, and everything of the host's that is patched."""
+    """One loaded extension: the session, and everything of the host's that is patched or added to."""
 
     def __init__(self) -> None:
         from modules import paths_internal, shared
 
         folder = Path(paths_internal.data_path) / _FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        settings = SettingsFile(folder / "settings.json")
-        self._first_start = not (folder / "settings.json").exists()
+        self._settings = SettingsFile(folder / "settings.json")
         ledger = SharedLedger()
-        self.host = A1111Host(_open_card, ledger, self._first_profile(shared.cmd_opts, settings.value))
-        self._patches = PatchSet()
+        profile = first_profile(shared.cmd_opts, self._settings)
+        self._models = ModelTable(open_card, ledger, profile, self._choices)
+        host = A1111Host(self._models, ledger)
         reader = MemoryReader((
-            *self.host.memory_providers(), *machine_providers(_device_index(), lambda: 1.0, lambda: ledger.pinned_bytes)
+            *host.memory_providers(), *machine_providers(device_index(), lambda: 1.0, lambda: ledger.pinned_bytes)
         ))
         self.session = Session(
-            self.host, Monitor(reader), ImageLog.open(folder / "images.sqlite3"), settings,
-            Path(shared.opts.outdir_samples or shared.opts.outdir_txt2img_samples or folder), ledger,
+            host, Monitor(reader), ImageLog.open(folder / "images.sqlite3"), self._settings, folder, ledger
         )
+        self._patches = PatchSet()
+        self._jobs = JobWatch(self.session, host)
+        self._axes = XyzAxes(self.session)
+        self._page = SettingsPage(self.session)
 
     def start(self) -> None:
-        """Patch the host, and take over the models that it has loaded already."""
-        from modules import sd_models
+        """Patch the host, take over the models that it has loaded already, and wait for its callbacks."""
+        from modules import script_callbacks, sd_models, shared
 
-        takeover.install(self._patches, self.host)
+        _set_cap(self.session, getattr(shared.cmd_opts, "spillway_shared_cap", None))
+        takeover.install(self._patches, self._models)
+        self._jobs.install(self._patches)
+        self._axes.add()  # without a page nothing else asks for them
         for model in list(sd_models.model_data.loaded_sd_models):
-            self.host.attach(model)
+            self._models.attach(model)
+        script_callbacks.on_model_loaded(self._models.attach)
+        script_callbacks.on_before_ui(self._axes.add)
+        script_callbacks.on_ui_settings(self._page.add)
+        script_callbacks.on_ui_tabs(self._tab)
+        script_callbacks.on_app_started(lambda page, app: add_routes(app, self.session))
+        script_callbacks.on_script_unloaded(uninstall)
 
     def stop(self) -> None:
-        """Undo everything: the host's models lie as its own flags say, its functions are its own."""
-        models = self.host.models()
+        """Undo everything: the host's models lie as its own flags say, and its functions are its own."""
+        models = [attachment.model for attachment in self._models.attachments]
+        self._axes.remove()
+        self._page.remove()
         self._patches.undo()
         self.session.close()
         for model in models:
             takeover.give_back_to_host(model)
 
-    def _first_profile(self, flags: Any, settings: Settings) -> Profile:
-        asked = getattr(flags, "spillway_profile", None)
-        if asked:
-            return Profile.parse(asked)
-        if not self._first_start:
-            return settings.profile
-        if flags.lowvram:
-            return Profile.LOWVRAM
-        return Profile.MEDVRAM if flags.medvram or flags.medvram_sdxl else settings.profile
+    def compact(self, *, is_img2img: bool) -> None:
+        """The meter and the profile in a few lines, inside what is open of txt2img or img2img."""
+        build_accordion(self.session, "img2img" if is_img2img else "txt2img")
+
+    def _tab(self) -> list[tuple[Any, str, str]]:
+        return [(build_tab(self.session), "Spillway", "spillway")]
+
+    def _choices(self) -> PlacementChoices:
+        chosen = self._settings.value
+        return PlacementChoices(
+            LadderSwitches(
+                tile=chosen.ladder_tile and chosen.vae_tiling != "never",
+                smaller_placement=chosen.ladder_smaller_placement,
+                split_rows=chosen.ladder_split_rows,
+            ),
+            chosen.dedicated_percent,
+            chosen.vae_tiling == "always",
+        )
 
 
 _current: Plugin | None = None
 
 
-def install() -> None:
+def install() -> Plugin:
     """Called while the host loads the extension's script: everything from here on is the host's callbacks."""
-    from modules import script_callbacks
-
-    uninstall()
     global _current
+    uninstall()
     _current = Plugin()
     _current.start()
-    script_callbacks.on_model_loaded(_current.host.attach)
-    script_callbacks.on_script_unloaded(uninstall)
+    return _current
 
 
 def uninstall() -> None:
@@ -96,22 +120,18 @@ def uninstall() -> None:
         plugin.stop()
 
 
-def _open_card() -> Card:
-    from modules import devices, shared
+def _set_cap(session: Session, asked: str | None) -> None:
+    """``6GiB`` or ``30%``, as the flag says it."""
+    if not asked:
+        return
+    try:
+        if asked.endswith("%"):
+            session.set_cap(None, float(asked[:-1]))
+        else:
+            session.set_cap(parse_bytes(asked), None)
+    except (ValueError, BadInputError):
+        logger.warning("--spillway-shared-cap %s is no size or share of RAM; write for example 6GiB or 30%%", asked)
+    except SpillwayError as error:
+        logger.warning("%s", error)
 
-    limit = getattr(shared.cmd_opts, "spillway_dedicated_limit", None)
-    limit_bytes = parse_bytes(limit) if limit else None
-    if devices.device.type == "cuda":
-        return CudaCard(limit_bytes, devices.device.index)
-    if limit_bytes is not None and devices.device.type == "cpu":
-        return SimulatedCard(limit_bytes, SimulatedLink())
-    raise UnavailableError(
-        "there is no GPU here" if devices.device.type == "cpu" else f"{devices.device.type} devices are not known yet"
-    )
 
-
-def _device_index() -> int:
-    from modules import shared
-
-    chosen = str(shared.cmd_opts.device_id or "0")
-    return int(chosen) if chosen.isdigit() else 0

@@ -102,10 +102,10 @@ class Batch:
             yield
 
     def end_shared(self, facts: BatchFacts) -> None:
-        """What follows is each image's own. A second time does nothing."""
+        """What follows is each image's own. A second time only the facts are taken anew."""
+        self.facts = facts
         if self._own is not None:
             return
-        self.facts = facts
         self._shared_seconds = self._shared.elapsed() + self._carried_seconds
         self._shared_peak = self._engine.peak_bytes()
         self._shared_moved = self._engine.moved_bytes() - self._moved_before

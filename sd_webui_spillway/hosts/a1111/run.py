@@ -73,8 +73,10 @@ class Run:
         self.outcomes: dict[tuple[int, int], bool] = {}
         """By iteration and place in the batch, in the order in which the webui lists its images: was it made?"""
         self.notices: list[str] = list(placement.notices)
+        self.said: list[str] = []
+        """The sentences of :attr:`notices` that a person should read beside the images."""
         self.losses: list[str] = []
-        """The sentences of :attr:`notices` that name images which could not be made."""
+        """Those of them that name images which could not be made."""
         self.stopped = False
         """The user ended a batch early: interrupt or skip."""
         self.batch = Batch(job.job_id, placement, engine)
@@ -132,22 +134,24 @@ class Run:
             self._warmth.ran(self.p, self._engine)
 
     def end_shared(self) -> None:
-        """The pixels of this batch are there. A second time does nothing."""
-        if self.batch.finishing:
+        """The pixels of this batch are there. A second time only takes note of images that a script has added."""
+        seeds = self.p.seeds if self.batch.iteration is not None else self.p.all_seeds[: self.p.batch_size]
+        if self.batch.facts is not None and len(self.batch.facts.seeds) == len(seeds):
             return
-        p = self.p
         with self._unharmed("The records of a batch are not complete"):
-            width, height = final_size(p)
-            self.batch.end_shared(
-                BatchFacts(
-                    model=p.sd_model_name or "unknown",
-                    width=width,
-                    height=height,
-                    steps=p.steps,
-                    sampler=p.sampler_name or "default",
-                    seeds=tuple(int(seed) for seed in p.seeds or p.all_seeds[: p.batch_size]),
-                )
-            )
+            self.batch.end_shared(self._facts(seeds))
+
+    def _facts(self, seeds: list[int]) -> BatchFacts:
+        p = self.p
+        width, height = final_size(p)
+        return BatchFacts(
+            model=p.sd_model_name or "unknown",
+            width=width,
+            height=height,
+            steps=p.steps,
+            sampler=p.sampler_name or "default",
+            seeds=tuple(int(seed) for seed in seeds),
+        )
 
     def guarded(
         self, what: str, call: Callable[[], _T], restore: Callable[[], None], instead: Callable[[], _T] | None = None
@@ -195,7 +199,8 @@ class Run:
         """For the person who asked: under the gallery, in the API's answer and in the job's result."""
         logger.warning("%s", sentence)
         self.p.comment(sentence)
-        if sentence not in self.notices:
+        if sentence not in self.said:
+            self.said.append(sentence)
             self.notices.append(sentence)
 
     @contextmanager

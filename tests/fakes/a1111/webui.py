@@ -7,6 +7,7 @@ its seed, so that a test sees which pictures came back.
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from contextlib import nullcontext
 from pathlib import Path
@@ -105,6 +106,7 @@ class Webui:
         made["modules.devices"].autocast = nullcontext
         made["modules.sd_models"].reload_model_weights = lambda *args, **kwargs: self.calls.append("reload")
         made["modules.sd_models"].apply_token_merging = lambda *args: self.calls.append("merge")
+        made["modules.sd_models"].model_data = types.SimpleNamespace(lock=threading.Lock())
         made["modules.extra_networks"].activate = lambda *args: self.calls.append("activate")
         made["modules.errors"].report = lambda message, exc_info=False: self.calls.append(message)
         made["modules.scripts"].scripts_data = []
@@ -281,6 +283,8 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             if not getattr(samples, "already_decoded", False):
                 samples = processing.decode_latent_batch(p.sd_model, samples, check_for_nans=True)
             samples = torch.stack(samples)
+            webui.reach("batch")
+            samples = torch.cat([samples] * (len(p.seeds) // len(samples)))
             save = p.save_samples()
             for i, sample in enumerate(samples):
                 p.batch_index = i

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from sd_webui_spillway.placement.profile import Profile
@@ -65,6 +67,30 @@ def test_images_that_are_not_saved_are_recorded_without_a_file(rig):
     assert len(rig.session.last_job().images) == 2
 
 
+def test_images_that_a_script_adds_to_a_batch_are_recorded(rig):
+    p = rig.webui.text_to_image(n_iter=1, batch_size=2)
+
+    def double(place: str) -> None:
+        if place == "batch":
+            p.seeds, p.prompts = p.seeds * 2, p.prompts * 2
+
+    rig.webui.at = double
+    rig.webui.make(p)
+    assert [(record.seed, record.batch_index) for record in rig.records()] == [(5, 0), (6, 1), (5, 2), (6, 3)]
+
+
+def test_a_batch_folder_asks_with_one_object_again_and_again(rig):
+    p = rig.webui.image_to_image(n_iter=1)
+    for seed in (5, 50):
+        p.seed = seed
+        rig.webui.make(p)
+    p.seed = 70
+    rig.webui.at = Faults("init", ladder=True)
+    with pytest.raises(Exception, match="does not fit"):
+        rig.webui.make(p)
+    assert [record.seed for record in rig.records()] == [5, 50, 70]
+
+
 def test_a_scripts_request_inside_a_job_joins_it(rig):
     inner = rig.webui.image_to_image(n_iter=1, seed=90, do_not_save_samples=True)
 
@@ -93,6 +119,18 @@ def test_models_that_cannot_be_placed_cost_the_webui_nothing(rig):
     rig.engine.cannot_place = "Not even the largest layer fits."
     assert rig.shades(rig.webui.make(rig.webui.text_to_image())) == [5, 6, 7]
     assert rig.session.progress() is None
+
+
+def test_a_job_waits_for_the_checkpoint_that_is_being_loaded(rig):
+    lock = rig.webui["sd_models"].model_data.lock
+    lock.acquire()
+    thread = threading.Thread(target=rig.webui.make, args=(rig.webui.text_to_image(n_iter=1),))
+    thread.start()
+    thread.join(0.2)
+    assert rig.engine.requests == []
+    lock.release()
+    thread.join(10)
+    assert len(rig.records()) == 1
 
 
 def test_a_closed_session_costs_the_webui_nothing(rig):

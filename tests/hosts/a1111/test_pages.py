@@ -7,7 +7,7 @@ import types
 import pytest
 
 from sd_webui_spillway.host_port import ImageRequest
-from sd_webui_spillway.hosts.a1111.settings_page import BADGES, CAP, PROFILE, SettingsPage
+from sd_webui_spillway.hosts.a1111.settings_page import BADGES, CAP, INFOTEXT, PROFILE, SettingsPage
 from sd_webui_spillway.hosts.a1111.xyz import CAP_AXIS, PROFILE_AXIS, XyzAxes
 from sd_webui_spillway.placement.profile import Profile
 from sd_webui_spillway.units import GIB
@@ -93,9 +93,10 @@ def test_a_change_in_either_place_shows_in_the_other(rig, options):
     options.set(PROFILE, "lowvram")
     options.set(CAP, 2)
     options.set(BADGES, False)
+    options.set(INFOTEXT, False)
     assert rig.session.settings.profile is Profile.LOWVRAM
     assert rig.session.settings.cap_bytes == 2 * GIB
-    assert rig.session.settings.badges is False
+    assert (rig.session.settings.badges, rig.session.settings.infotext) == (False, False)
     rig.session.set_profile(Profile.MEDVRAM)
     rig.session.set_cap(3 * GIB, None)
     assert (options.data[PROFILE], options.data[CAP]) == ("medvram", 3.0)

@@ -1,26 +1,22 @@
-"""The watch in the real AUTOMATIC1111: memory runs out at each of its steps in the second of three iterations.
-
-Skipped unless ``SPILLWAY_A1111`` names a folder of the webui 1.10.1 that starts, and ``SPILLWAY_A1111_PYTHON`` its
-interpreter (by default ``venv`` inside it). It runs on the CPU, with an engine that places nothing.
-"""
+"""The extension in the real AUTOMATIC1111, on a simulated card: memory runs out at each step of a job in the second of
+three iterations, and every image that can be made comes back."""
 
 from __future__ import annotations
 
 import base64
 import io
 import json
-import os
-import shutil
+import time
 import urllib.error
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from tests.hosts.test_a1111_model import WEBUI, Host
+from tests.hosts.webui import NEEDED, WEBUI, WebUi, add_script, add_this_extension
 
-NEEDS = "needs a real AUTOMATIC1111: SPILLWAY_A1111=<its folder> and SPILLWAY_A1111_PYTHON=<its python>"
-pytestmark = [pytest.mark.a1111, pytest.mark.skipif(not WEBUI, reason=NEEDS)]
+pytestmark = [pytest.mark.a1111, pytest.mark.skipif(not WEBUI, reason=NEEDED)]
 ORDER = {
     "prompt": "a red circle above a blue square", "steps": 6, "sampler_name": "Euler a", "seed": 5, "width": 64,
     "height": 64, "n_iter": 3, "save_images": True,
@@ -33,7 +29,7 @@ LORA = {"prompt": f"{ORDER['prompt']} <lora:test:1>"}
 class Watched:
     """The webui with the probe in it."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: WebUi) -> None:
         self.host = host
 
     def plan(self, **plan) -> None:
@@ -78,21 +74,19 @@ def data(tmp_path_factory) -> Path:
     convert_folder(folder, made / "models" / "Stable-diffusion" / "small.safetensors")
     config = read_folder_config(folder)
     write_lora(made / "lora", made / "models" / "Lora" / "test.safetensors", random_lora(config, text=True), config)
-    script = made / "extensions" / "probe" / "scripts" / "watch_probe.py"
-    script.parent.mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("watch_probe.py"), script)
+    add_this_extension(made)
+    add_script(made, "zz-watch-probe", Path(__file__).with_name("watch_probe.py"))
     return made
 
 
 @pytest.fixture(scope="module")
 def watched(data):
-    os.environ["SPILLWAY_ROOT"] = str(Path(__file__).parents[3])
-    host = Host(data, data / "models" / "Stable-diffusion" / "small.safetensors")
+    checkpoint = data / "models" / "Stable-diffusion" / "small.safetensors"
+    host = WebUi(data, checkpoint, "--spillway-dedicated-limit", "256MiB")
     try:
         host.wait()
         yield Watched(host)
     finally:
-        del os.environ["SPILLWAY_ROOT"]
         host.close()
 
 
@@ -127,7 +121,7 @@ def test_room_is_made_and_every_image_is_the_same(watched, place, after, request
     watched.plan(place=place, iteration=1, times=1, after=after)
     images, info = watched.make(**request_)
     state = watched.state()
-    assert (state["hit"], len(state["rooms"]), state["open_jobs"]) == (1, 1, 0)
+    assert (state["hit"], len(state["rooms"]), state["running"]) == (1, 1, False)
     assert len(images) == 3
     if "init_images" not in request_ and request_ is not UPSCALED:
         assert images == wanted
@@ -149,7 +143,7 @@ def test_the_other_images_come_back_with_a_sentence(watched, place, after, reque
     assert info["spillway"]["notices"][0].startswith("Image 2 of 3 could not be made: ")
     assert [record["outcome"] for record in state["records"]] == ["delivered", "given up", "delivered"]
     assert all(Path(record["file_path"]).is_file() for record in state["records"] if record["file_path"])
-    assert state["open_jobs"] == 0
+    assert not state["running"]
 
 
 def test_the_prompt_that_cannot_be_encoded(watched):
@@ -165,7 +159,8 @@ def test_a_lora_is_never_left_out_in_silence(watched):
     watched.plan(place="lora_applied", iteration=0, times=1, after=20)
     images, _ = watched.make(**LORA)
     state = watched.state()
-    assert (state["hit"], len(state["rooms"])) == (1, 1)
+    assert state["hit"] == 1
+    assert state["records"][0]["rungs"]
     assert images == wanted
     watched.plan()
     assert watched.make()[0] == reference(watched, {})
@@ -190,13 +185,42 @@ def test_where_nothing_was_made_the_error_is_a_sentence(watched):
     assert "Encoding the picture ran out of memory" in json.loads(error.value.read())["errors"]
 
 
+def test_a_person_reads_it_below_the_gallery(watched):
+    order = {**ORDER, "n_iter": 2, "do_not_save_grid": True}
+    del order["save_images"]
+    watched.plan(place="step", iteration=1, times=9, ladder=True)
+    some = watched.host.ask("/watch/person", order)
+    assert some["images"] == 1
+    assert "Image 2 of 2 could not be made: The UNet does not fit" in some["comments"]
+    watched.plan(place="step", iteration=0, times=9, ladder=True)
+    none = watched.host.ask("/watch/person", {**order, "n_iter": 1})
+    assert none["images"] == 0
+    assert "Image 1 of 1 could not be made" in none["comments"]
+
+
+def test_stop_ends_the_job_and_keeps_what_is_made(watched):
+    watched.plan()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(watched.make, n_iter=40)
+        deadline = time.monotonic() + 60
+        while not watched.state()["records"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert watched.host.ask("/spillway/v1/jobs/stop", {}) == {"stopping": True}
+        images, _ = answer.result(60)
+    state = watched.state()
+    assert 1 <= len(images) < 40
+    assert len(state["records"]) == len(images)
+    assert watched.host.ask("/spillway/v1/jobs/last")["interrupted"] is True
+
+
 def test_the_infotext_is_parsed_back_without_harm(watched):
     watched.plan()
     _, info = watched.make(**LATENT, batch_size=2, n_iter=1)
     for text, record in zip(info["infotexts"][1:], watched.state()["records"], strict=True):
         answer = watched.host.ask("/watch/parse", {"infotext": text})
         assert answer["found"]["Spillway id"] == record["record_id"][:8]
-        assert answer["found"]["Spillway"].startswith("stream 41%, ")
+        assert answer["found"]["Spillway"].startswith(f"{record['profile_used']}, ")
+        assert answer["found"]["Spillway"].endswith(" MiB (simulated)")
         assert answer["found"]["Prompt"] == ORDER["prompt"]
         assert not [name for name, *_ in answer["overrides"] if "Spillway" in name]
         saved = Image.open(record["file_path"]).info["parameters"]
@@ -215,22 +239,10 @@ def test_a_plot_makes_a_job_of_each_cell_with_its_profile(watched):
         "/sdapi/v1/txt2img", {**ORDER, "n_iter": 1, "script_name": "x/y/z plot", "script_args": arguments}
     )
     state = watched.state()
-    assert [request["profile"] for request in state["requests"][-3:]] == ["auto", "medvram", "lowvram"]
+    assert state["profiles"] == ["auto", "medvram", "lowvram"]
+    assert [record["profile_used"] for record in state["records"]] == ["dedicated", "medvram", "lowvram"]
     assert [record["outcome"] for record in state["records"]] == ["delivered", "given up", "delivered"]
     assert len(answer["images"]) >= 3
-
-
-def test_taken_back_the_webui_is_as_if_never_watched(watched):
-    wanted = reference(watched, {})
-    watched.host.ask("/watch/undo", {})
-    watched.plan()
-    images, info = watched.make()
-    assert images == wanted
-    assert "Spillway" not in "".join(info["infotexts"])
-    assert watched.state()["records"] == []
-    watched.host.ask("/watch/install", {})
-    watched.make()
-    assert len(watched.state()["records"]) == 3
 
 
 def test_a_common_client_works_unchanged(watched):
@@ -243,6 +255,14 @@ def test_a_common_client_works_unchanged(watched):
     made = client.img2img(images=[made.images[1]], prompt="a red circle", seed=5, width=64, height=64)
     assert made.image.size == (64, 64)
     assert client.get_options()["samples_format"] == "png"
+
+
+def test_uninstalled_the_webui_is_as_if_never_watched(watched):
+    wanted = reference(watched, {})
+    watched.host.ask("/watch/uninstall", {})
+    images, info = watched.make()
+    assert images == wanted
+    assert "Spillway" not in "".join(info["infotexts"])
 
 
 def test_nothing_unexpected_was_written(watched):

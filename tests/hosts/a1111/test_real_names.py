@@ -74,6 +74,12 @@ def test_surroundings():
     assert real("modules/options.py", "Options.add_option") == ["self", "key", "info"]
 
 
+def test_a_lock_is_held_while_the_first_checkpoint_is_loaded():
+    source = (Path(WEBUI) / "modules/sd_models.py").read_text(encoding="utf-8")
+    (loads,) = [part for part in source.split("    def ") if part.startswith("get_sd_model")]
+    assert loads.index("with self.lock:") < loads.index("load_model()")
+
+
 def test_the_batchs_own_seeds_describe_a_finished_image():
     """What tells a finished image's infotext from every other: no signature shows it."""
     source = (Path(WEBUI) / "modules/processing.py").read_text(encoding="utf-8")

@@ -1,32 +1,18 @@
-"""Runs inside AUTOMATIC1111, as the script of an extension: the watch over its jobs, with an engine that places
-nothing, and out-of-memory planned over HTTP at any of its steps."""
+"""Runs inside AUTOMATIC1111 beside the extension, as the script of another one: out-of-memory planned over HTTP at any
+step of a job, and what the extension's session knows of the job afterwards."""
 
 from __future__ import annotations
 
 import importlib
-import os
-import sys
-from dataclasses import asdict
-from pathlib import Path
 
 import torch
-from modules import script_callbacks, scripts, shared
+from modules import script_callbacks, scripts
 
-sys.path.insert(0, os.environ["SPILLWAY_ROOT"])
-
-from sd_webui_spillway.hosts.a1111.jobs import JobWatch
-from sd_webui_spillway.hosts.a1111.settings_page import SettingsPage
+from sd_webui_spillway.hosts.a1111 import plugin
 from sd_webui_spillway.hosts.a1111.xyz import XyzAxes
-from sd_webui_spillway.memory.monitor import Monitor
-from sd_webui_spillway.memory.snapshot import MemoryReader
 from sd_webui_spillway.recovery.guard import LadderExhaustedError
 from sd_webui_spillway.recovery.method_patch import PatchSet
-from sd_webui_spillway.session import Session
-from sd_webui_spillway.settings import SettingsFile
-from sd_webui_spillway.timing.image_log import ImageLog
 from sd_webui_spillway.timing.log_rows import LogFilter
-from tests.fakes.a1111.engine import FakeEngine
-from tests.fakes.host import FakeHost
 
 PLACES = {
     "encode": ("modules.prompt_parser", "get_learned_conditioning"),
@@ -34,7 +20,7 @@ PLACES = {
     "upscale": ("modules.images", "resize_image"),
     "vae_encode": ("modules.processing", "images_tensor_to_samples"),
     "decode": ("modules.processing", "decode_first_stage"),
-    "face": ("modules.face_restoration", "restore_faces"),
+    "face": ("modules.codeformer_model:FaceRestorerCodeFormer", "restore"),
     "lora_applied": ("network_lora:NetworkModuleLora", "calc_updown"),
 }
 """Where memory can be made to run out: a module, or a class of it, and a function."""
@@ -77,40 +63,27 @@ def plant(patches: PatchSet) -> None:
         patches.wrap(owner, name, around)
 
 
-data = Path(shared.cmd_opts.data_dir)
-engine, plan, faults, patches = FakeEngine(), Plan(), PatchSet(), PatchSet()
-host = FakeHost()
-session = Session(
-    host, Monitor(MemoryReader(host.memory_providers())), ImageLog(data / "images.sqlite3"),
-    SettingsFile(data / "spillway.json"), data,
-)
-watch = JobWatch(session, engine)
+watch, session = plugin._current._jobs, plugin._current.session
+host = watch._engine
+plan, patches, rooms, profiles = Plan(), PatchSet(), [], []
+XyzAxes(session).add()  # --nowebui lists the axes before any callback
 
 
 def start(_blocks, app) -> None:
-    plant(faults)
-    watch.install(patches)
+    plant(patches)
+    patches.wrap(host, "make_room", lambda original, args, kwargs: rooms.append(original()) or rooms[-1])
 
-    @app.post("/watch/undo")
-    def undo(order: dict) -> dict:
-        patches.undo()
-        return {}
+    def job(original, args, kwargs):
+        profiles.append(args[1].value)
+        return original(*args, **kwargs)
 
-    @app.post("/watch/install")
-    def install(order: dict) -> dict:
-        watch.install(patches)
-        return {}
-
-    @app.get("/watch/axes")
-    def axes() -> dict:
-        (script,) = [data.module for data in scripts.scripts_data if hasattr(data.module, "axis_options")]
-        options = [option for option in script.axis_options if not getattr(option, "is_img2img", False)]
-        return {"labels": [option.label for option in options]}
+    patches.wrap(host, "job", job)
 
     @app.post("/watch/plan")
     def order(order: dict) -> dict:
         plan.clear(**order)
-        engine.rooms_made.clear()
+        rooms.clear()
+        profiles.clear()
         session.log.clear()
         return {}
 
@@ -119,13 +92,28 @@ def start(_blocks, app) -> None:
         last = session.last_job()
         return {
             "hit": plan.hit,
-            "rooms": engine.rooms_made,
-            "open_jobs": engine.open_jobs,
+            "rooms": rooms,
+            "profiles": profiles,
             "records": [record.as_dict() for record in reversed(session.log.records(LogFilter(), limit=50, offset=0))],
-            "requests": [asdict(request) | {"profile": profile} for request, profile in engine.requests[-20:]],
+            "running": session.progress() is not None,
             "notices": list(last.notices) if last else [],
-            "interrupted": last.interrupted if last else None,
         }
+
+    @app.post("/watch/person")
+    def person(order: dict) -> dict:
+        """As a person asks, who sees a gallery and the sentences below it."""
+        from modules import call_queue, processing, shared
+
+        with call_queue.queue_lock:
+            shared.state.begin(job="watch")
+            try:
+                p = processing.StableDiffusionProcessingTxt2Img(
+                    sd_model=shared.sd_model, outpath_samples=shared.opts.outdir_txt2img_samples, **order
+                )
+                processed = processing.process_images(p)
+            finally:
+                shared.state.end()
+        return {"images": len(processed.images), "comments": processed.comments, "info": processed.js()}
 
     @app.post("/watch/parse")
     def parse(order: dict) -> dict:
@@ -134,9 +122,17 @@ def start(_blocks, app) -> None:
         found = infotext_utils.parse_generation_parameters(order["infotext"], [])
         return {"found": found, "overrides": [list(item) for item in infotext_utils.get_override_settings(found)]}
 
+    @app.get("/watch/axes")
+    def axes() -> dict:
+        (script,) = {id(d.module): d.module for d in scripts.scripts_data if hasattr(d.module, "axis_options")}.values()
+        options = [option for option in script.axis_options if not getattr(option, "is_img2img", False)]
+        return {"labels": [option.label for option in options]}
 
-xyz = XyzAxes(session)
-xyz.add()
-script_callbacks.on_before_ui(xyz.add)
-script_callbacks.on_ui_settings(SettingsPage(session).add)
+    @app.post("/watch/uninstall")
+    def uninstall(order: dict) -> dict:
+        patches.undo()
+        plugin.uninstall()
+        return {}
+
+
 script_callbacks.on_app_started(start)

@@ -1,0 +1,242 @@
+"""The checkpoints that the host has loaded, each attached under our placement or left to the host."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import SpillwayError
+from ...host_port import ImageRequest, JobObserver
+from ...memory.shared_ledger import SharedLedger
+from ...placement.card import Card
+from ...placement.profile import Profile
+from ...recovery.ladder import LadderSwitches, Rung
+from .attachment import Attachment
+from .takeover import mark, take_from_host
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PlacementChoices:
+    """What the user chose of how to place, read anew for every job."""
+
+    switches: LadderSwitches = field(default_factory=LadderSwitches)
+    dedicated_percent: int = 100
+    """Of the card, what plans may use."""
+    tile_always: bool = False
+
+
+@dataclass
+class JobPlacement:
+    """How one job is placed, and who is told."""
+
+    request: ImageRequest
+    profile: Profile
+    observer: JobObserver
+    estimated_dedicated_bytes: int | None = None
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def profile_asked(self) -> str:
+        return self.profile.value
+
+
+class ModelTable:
+    """Fulfils :class:`~.takeover.Placements`. Safe from the threads of the host: the one that loads a model, the one
+    that runs a job, and those that answer the page."""
+
+    def __init__(
+        self,
+        open_card: Callable[[], Card],
+        ledger: SharedLedger,
+        profile: Profile,
+        choices: Callable[[], PlacementChoices],
+    ) -> None:
+        """
+        Args:
+            open_card: makes the card, at the first model; it raises ``UnavailableError`` where there is none that we
+                can place on.
+            profile: in force until the user switches.
+        """
+        self.lock = threading.RLock()
+        self.attachments: list[Attachment] = []
+        self.profile = profile
+        """The user's."""
+        self.job: JobPlacement | None = None
+        self.rungs: list[str] = []
+        """What was done beside what was asked, since the last job began, in words."""
+        self.whereabouts: Callable[[], str] = lambda: ""
+        self.no_card_because: str | None = None
+        self._card: Card | None = None
+        self._open_card = open_card
+        self._ledger = ledger
+        self._choices = choices
+
+    @property
+    def card(self) -> Card | None:
+        """The card, if it has been needed already."""
+        return self._card
+
+    def current(self) -> Attachment | None:
+        """The attachment of the checkpoint in use."""
+        model = current_model()
+        return next((known for known in self.attachments if known.model is model), None)
+
+    def places(self) -> bool:
+        with self.lock:
+            return self._card_or_none() is not None
+
+    def keeps_off_card(self) -> bool:
+        return (self.job.profile if self.job else self.profile) is not Profile.DEDICATED
+
+    def attach(self, model: Any) -> None:
+        with self.lock:
+            if any(known.model is model and known.current() for known in self.attachments):
+                return  # a job that came before the host was done with loading has attached it
+            self.detach(model)
+            card = self._card_or_none()
+            if card is None:
+                return
+            take_from_host(model)
+            choices = self._choices()
+            attachment = Attachment(
+                model, card, self._ledger,
+                switches=choices.switches,
+                on_rung=self._on_rung,
+                report=self.report,
+                whereabouts=lambda: self.whereabouts(),
+                reserved_bytes=self._reserved_bytes,
+            )
+            self.attachments.append(attachment)
+            words = attachment.attach(
+                self.job.profile if self.job else self.profile, self.job.request if self.job else default_request(model)
+            )
+            if words:
+                self.report(words)
+            self._begin(attachment)
+
+    def detach(self, model: Any) -> None:
+        with self.lock:
+            for attachment in [known for known in self.attachments if known.model is model]:
+                self.attachments.remove(attachment)
+                attachment.release()
+
+    def rest(self) -> None:
+        with self.lock:
+            for attachment in self.attachments:
+                attachment.placed.rest()
+
+    def load_out_of_memory(self, model: Any, words: str) -> None:
+        from modules import devices
+
+        logger.warning("the checkpoint does not fit on the card (%s)", words)
+        model.to(devices.cpu)
+        if self._card is not None:
+            self._card.release_cached()
+        mark(model, off_card=True)
+        self.report("the checkpoint does not fit on the card: it is kept in system memory")
+
+    def switch(self, profile: Profile) -> None:
+        """Place every checkpoint so from now on; ``auto`` leaves them where they are.
+
+        Raises:
+            UnavailableError: it does not fit; the placement before is back in force.
+        """
+        with self.lock:
+            if profile is not Profile.AUTO:
+                for attachment in self.attachments:
+                    attachment.placer.switch(profile)
+                    self.mark(attachment)
+            self.profile = profile
+
+    def begin_job(self, job: JobPlacement) -> None:
+        """Place the checkpoint in use for a job; those that the job loads later follow.
+
+        Raises:
+            SpillwayError: it cannot be placed at all.
+        """
+        with self.lock:
+            self.job, self.rungs = job, []
+            model, attachment = current_model(), self.current()
+            if model is None or self._card_or_none() is None:
+                return
+            if attachment is None or not attachment.current():
+                self.attach(model)
+            else:
+                self._begin(attachment)
+
+    def end_job(self) -> None:
+        """Place every checkpoint as the user wants it between jobs."""
+        with self.lock:
+            self.job = None
+            for attachment in self.attachments:
+                attachment.end_job(None if self.profile is Profile.AUTO else self.profile)
+                self.mark(attachment)
+
+    def close(self) -> None:
+        """Give every checkpoint back, resting in system memory, and the card."""
+        with self.lock:
+            while self.attachments:
+                self.attachments.pop().release()
+            if self._card is not None:
+                self._card.close()
+                self._card = None
+
+    def mark(self, attachment: Attachment) -> None:
+        """Keep the host's own code off a checkpoint that is not whole on the card."""
+        mark(attachment.model, off_card=attachment.profile is not Profile.DEDICATED)
+
+    def report(self, words: str) -> None:
+        """Something was done beside what was asked."""
+        self.rungs.append(words)
+        if self.job is not None:
+            self.job.observer.rung(words)
+
+    def _begin(self, attachment: Attachment) -> None:
+        job = self.job
+        if job is not None:
+            plan = attachment.placer.plan_job(job.request, job.profile)
+            if self._choices().tile_always:
+                plan = plan.with_tiles()
+            job.notices.extend(plan.notices)
+            job.estimated_dedicated_bytes = plan.estimated_dedicated_bytes
+            job.observer.profile(attachment.begin_job(plan, job.request))
+        self.mark(attachment)
+
+    def _on_rung(self, rung: Rung) -> None:
+        self.report(rung.words)
+        attachment = self.current()
+        if attachment is not None and attachment.profile is not None:
+            self.mark(attachment)
+            if self.job is not None:
+                self.job.observer.profile(attachment.profile)
+
+    def _card_or_none(self) -> Card | None:
+        if self._card is None and self.no_card_because is None:
+            try:
+                self._card = self._open_card()
+            except SpillwayError as error:
+                self.no_card_because = str(error)
+                logger.info("nothing is placed, because %s", error)
+        return self._card
+
+    def _reserved_bytes(self) -> int:
+        return self._card.limit_bytes * (100 - self._choices().dedicated_percent) // 100 if self._card else 0
+
+
+def current_model() -> Any:
+    """The checkpoint in use; asking the host's ``shared.sd_model`` would load one."""
+    from modules import sd_models
+
+    return sd_models.model_data.sd_model
+
+
+def default_request(model: Any) -> ImageRequest:
+    """One image of the size that the checkpoint was made for."""
+    large = getattr(model, "conditioner", None) is not None or hasattr(model, "text_encoders")
+    side = 1024 if large else 512
+    return ImageRequest(width=side, height=side)
