@@ -51,7 +51,7 @@ class SmallHost:
     def info(self) -> HostInfo:
         return HostInfo(
             "tests", "tiny", "a card", True, samplers=("default", "euler"),
-            unavailable_profiles={Profile.LOWVRAM: "this host has no blocks"},
+            unavailable_profiles={Profile.LOWVRAM: "this host has no blocks", Profile.SPILL: "its card has no link"},
         )
 
     def memory_providers(self) -> tuple[MemoryProvider, ...]:
@@ -199,7 +199,7 @@ def test_bad_input_is_one_sentence_and_no_job(
 
 
 @pytest.mark.parametrize(
-    ("profile", "words"), [(Profile.SPILL, "does not have it yet"), (Profile.LOWVRAM, "has no blocks")]
+    ("profile", "words"), [(Profile.SPILL, "has no link"), (Profile.LOWVRAM, "has no blocks")]
 )
 def test_an_unavailable_profile_says_why(session: Session, host: SmallHost, profile: Profile, words: str) -> None:
     with pytest.raises(UnavailableError, match=words):

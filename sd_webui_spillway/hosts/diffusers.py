@@ -15,7 +15,7 @@ from ..memory.snapshot import MemoryProvider
 from ..models import LoadedModel
 from ..placement.card import Card
 from ..placement.placed_model import PlacedModel
-from ..placement.profile import Profile
+from ..placement.profile import NEED_LINK, Profile
 from ..planning.footprint import CUDA_OVERHEAD, AllocatorOverhead
 from ..recovery.guard import Guard, LadderExhaustedError
 from ..recovery.ladder import Rung, RungKind
@@ -45,7 +45,7 @@ class DiffusersHost:
         components = components_of(self._pipeline)
         overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD
         shapes = PipelineShapes(self._pipeline)
-        meter = FootprintMeter(components, shapes, overhead, streams=card.no_link_because is None)
+        meter = FootprintMeter(components, shapes, overhead, self._ledger if card.no_link_because is None else None)
         self._placed = PlacedModel(components, card, self._ledger)
         self._guard = Guard(self._placed, on_rung=self._on_rung, whereabouts=self._whereabouts)
         self._guard.install()
@@ -71,7 +71,7 @@ class DiffusersHost:
             notices=tuple(notices),
             samplers=SAMPLER_NAMES,
             default_size=self._model.default_size,
-            unavailable_profiles={Profile.STREAM: self._card.no_link_because} if self._card.no_link_because else {},
+            unavailable_profiles=dict.fromkeys(NEED_LINK, reason) if (reason := self._card.no_link_because) else {},
         )
 
     def memory_providers(self) -> tuple[MemoryProvider, ...]:

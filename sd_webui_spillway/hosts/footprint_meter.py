@@ -8,9 +8,11 @@ from typing import Any, Protocol
 from torch import nn
 
 from ..host_port import ImageRequest
+from ..memory.shared_ledger import SharedLedger
 from ..placement.component import Component, ComponentKind, parts
 from ..placement.placements import largest_unit_bytes
 from ..placement.profile import Profile
+from ..placement.spill import SpillOptions, cut_up, least_on_card
 from ..placement.stream import smallest_ring_bytes
 from ..planning.activation_meter import ActivationMeter, Inputs
 from ..planning.footprint import AllocatorOverhead, CallNeed, Footprint
@@ -49,10 +51,9 @@ class FootprintMeter:
         components: Sequence[Component],
         shapes: CallShapes,
         overhead: AllocatorOverhead,
-        *,
-        streams: bool = False,
+        ledger: SharedLedger | None = None,
     ) -> None:
-        """``streams``: whether the card has the ``stream`` profile."""
+        """``ledger`` is where ``stream`` and ``spill`` pin; ``None`` where the card has neither."""
         self._overhead = overhead
         self._components = components
         self._shapes = shapes
@@ -63,7 +64,9 @@ class FootprintMeter:
             profile: largest_unit_bytes(profile, components)
             for profile in (Profile.LOWVRAM, Profile.SEQUENTIAL)
         }
-        if streams:
+        self._ledger = ledger
+        self._cut = cut_up(components, SpillOptions())
+        if ledger is not None:
             self._largest_unit[Profile.STREAM] = smallest_ring_bytes(components)
         self._model_bytes = sum(_weights_bytes([component.module]) for component in components)
         self._activations: dict[tuple[Any, ...], int] = {}
@@ -87,13 +90,13 @@ class FootprintMeter:
             self._activations[key] = self._meters[component.name].peak_bytes(
                 call, lambda: self._shapes.inputs(component, call, request)
             )
+        weights = {profile: units.get(component.name, whole) for profile, units in self._largest_unit.items()}
+        if self._ledger is not None:
+            weights[Profile.SPILL] = least_on_card(self._cut, self._ledger.cap_bytes)
         return CallNeed(
             component=component.name,
             call=call,
-            weights_bytes={
-                Profile.MEDVRAM: whole,
-                **{profile: units.get(component.name, whole) for profile, units in self._largest_unit.items()},
-            },
+            weights_bytes={Profile.MEDVRAM: whole, **weights},
             activation_bytes=self._activations[key],
             tiled_activation_bytes=self._tiled_bytes(request) if can_tile(component, call) else None,
         )

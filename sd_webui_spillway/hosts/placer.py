@@ -110,8 +110,10 @@ class Placer:
             profile, tiled, estimate = chosen.profile, chosen.tiled, chosen.peak_bytes
         else:
             estimate = footprint.peak_bytes(profile)
-        if profile is Profile.STREAM:
-            estimate = footprint.peak_bytes_within(free, tiled=tiled)
+        if profile is Profile.SPILL:
+            tiled = footprint.strips_beside_spilled(free)
+        if profile in (Profile.STREAM, Profile.SPILL):
+            estimate = footprint.peak_bytes_within(free, profile, tiled=tiled)
         return JobPlan(profile, tiled, estimate, tuple(notices), footprint)
 
     def begin_job(self, job: JobPlan, request: ImageRequest) -> Profile:
@@ -121,7 +123,7 @@ class Placer:
         Raises:
             LadderExhaustedError: not even the largest layer fits.
         """
-        self._placed.set_weights_budget(job.footprint.weights_budget(self.free_bytes()))
+        self._placed.set_weights_budget(job.footprint.weights_budget(self.free_bytes(), job.profile))
         profile = self._place_or_smaller(job.profile)
         components = {component.name: component for component in self._placed.components}
         for component in components.values():

@@ -87,7 +87,7 @@ class Card(Protocol):
         """Around one component call: what is alive inside counts as memory on the card, ``inputs`` included."""
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor's bytes are on the card."""
+        """Whether the tensor's bytes are on the card. Those that it reads in place are not."""
 
     def synchronize(self) -> None:
         """Wait until everything queued on the card is done."""
@@ -192,7 +192,8 @@ class CudaCard:
         return nullcontext()
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        return tensor.device.type == self.device.type
+        on_device = tensor.device.type == self.device.type
+        return on_device and not (self._link is not None and self._link.maps(tensor))
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.device)

@@ -10,7 +10,8 @@ from ..memory.shared_ledger import SharedLedger
 from .card import Card
 from .component import Component, refuse_foreign_hooks
 from .placements import OneAtATime, Placement, WholeModel
-from .profile import PROFILES, SMALLER, Profile
+from .profile import NEED_LINK, PROFILES, SMALLER, Profile
+from .spill import Spilling, SpillOptions
 from .stream import Streaming, StreamOptions
 
 
@@ -23,16 +24,19 @@ class PlacedModel:
         card: Card,
         ledger: SharedLedger | None = None,
         options: StreamOptions | None = None,
+        spill_options: SpillOptions | None = None,
     ) -> None:
         """
         Args:
             ledger: where pinned bytes are reserved; by default one of this model's own, with the default cap.
             options: for the ``stream`` profile.
+            spill_options: for the ``spill`` profile.
         """
         self.components = tuple(components)
         self.card = card
         self.ledger = ledger or SharedLedger()
         self._streaming = Streaming(self.components, card, self.ledger, options or StreamOptions())
+        self._spilling = Spilling(self.components, card, self.ledger, spill_options or SpillOptions())
         self._placement: Placement | None = None
 
     @property
@@ -42,7 +46,7 @@ class PlacedModel:
 
     def unavailable_because(self, profile: Profile) -> str | None:
         """Why a profile cannot be applied on this card; ``None`` where it can."""
-        if profile is Profile.STREAM:
+        if profile in NEED_LINK:
             return self.card.no_link_because
         return PROFILES[profile].unavailable_because
 
@@ -51,9 +55,11 @@ class PlacedModel:
         return next((below for below in SMALLER.get(profile, ()) if self.unavailable_because(below) is None), None)
 
     def set_weights_budget(self, budget_bytes: int | None) -> None:
-        """The most dedicated memory that weights may take under ``stream``, from now on; ``None`` is half of what is
-        free when the profile is applied. The smallest ring is taken even where it exceeds the budget."""
+        """The most dedicated memory that weights may take under ``stream`` and ``spill``, from now on; ``None`` is half
+        of what is free when the profile is applied. The smallest ring is taken even where it exceeds the budget, and so
+        is what cannot be pinned under ``spill``."""
         self._streaming.set_budget(budget_bytes)
+        self._spilling.set_budget(budget_bytes)
 
     def predicted_step_seconds(self, component: Component) -> float | None:
         """What a call of a component will take under ``stream``, by its plan; ``None`` is unknown: it does not stream,
@@ -85,6 +91,8 @@ class PlacedModel:
             placement = WholeModel(self.components, self.card)
         elif profile is Profile.STREAM:
             placement = self._streaming
+        elif profile is Profile.SPILL:
+            placement = self._spilling
         else:
             placement = OneAtATime(profile, self.components, self.card)
         placement.apply()

@@ -68,15 +68,18 @@ PROFILES: Mapping[Profile, ProfileInfo] = MappingProxyType({
     ),
     Profile.SPILL: ProfileInfo(
         "what does not fit is read in place from system memory the card borrows",
-        "Never fails for weights; slow for large layers.",
-        "this version does not have it yet",
+        "Nothing moves; slow for large matrix products; takes pinned system memory up to the cap.",
     ),
 })
+
+NEED_LINK = (Profile.STREAM, Profile.SPILL)
+"""The placements that only a card with a link to pinned memory has."""
 
 SMALLER: Mapping[Profile, tuple[Profile, ...]] = MappingProxyType({
     Profile.DEDICATED: (Profile.MEDVRAM,),
     Profile.MEDVRAM: (Profile.STREAM, Profile.LOWVRAM),
     Profile.LOWVRAM: (Profile.SEQUENTIAL,),
+    Profile.SPILL: (Profile.STREAM, Profile.SEQUENTIAL),
     Profile.STREAM: (Profile.SEQUENTIAL,),
 })
 """The next smaller placement, the way the guard's ladder goes down: the first of these that the card has."""

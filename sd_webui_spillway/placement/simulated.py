@@ -2,8 +2,8 @@
 
 It counts truly: every weight copied to it and every tensor alive inside a component call, by storage, and raises
 torch's own OutOfMemoryError past its size. A CPU tensor has no address on a card, so where a byte lives is kept in a
-registry. Mixing the two places in one operation fails, as it does on a real device. Workspaces that a CUDA library
-would take on top are not known to it.
+registry; what a link has the card read in place is counted nowhere and goes with either place. Mixing the two places in
+one operation fails, as it does on a real device. Workspaces that a CUDA library would take on top are not known to it.
 """
 
 from __future__ import annotations
@@ -173,6 +173,8 @@ class SimulatedCard:
             for tensor in (*inputs, *outputs):
                 if tensor in self._weights or tensor in self._activations or tensor in self._system:
                     continue
+                if self._link is not None and self._link.maps(tensor):
+                    continue  # shared memory, which the card reads and does not hold
                 if in_system and not on_card:
                     self._system.add(tensor)
                 else:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.dlpack import from_dlpack
 
 from .link import Mark
 
@@ -57,6 +58,15 @@ class _Slab:
 
 
 @dataclass
+class _Mapping:
+    """A slab as the card sees it: a storage of its own over the same bytes."""
+
+    reference: StorageWeakRef
+    address: int
+    pinned: bool = True
+
+
+@dataclass
 class SimulatedLink:
     """``eager`` is the chance, at every occasion, that the oldest queued copy lands without being waited for."""
 
@@ -70,6 +80,7 @@ class SimulatedLink:
         """Bytes by address."""
         self.uploads = 0
         self._queue: deque[_Copy] = deque()
+        self._mapped: dict[int, _Mapping] = {}
         self._slabs: dict[int, _Slab] = {}
         self._computed = 0
         self._compute_knows = 0
@@ -94,6 +105,22 @@ class SimulatedLink:
         if any(copy.source.data_ptr() == slab.data_ptr() for copy in self._queue):
             raise RaceError("unpinned with a copy of it queued")
         del self.pinned[slab.data_ptr()]
+        for mapping in self._mapped.values():
+            mapping.pinned &= mapping.address != slab.data_ptr()
+
+    def mapped(self, slab: torch.Tensor) -> torch.Tensor:
+        if slab.data_ptr() not in self.pinned:
+            raise RaceError("read in place without being pinned")
+        for key in [key for key, mapping in self._mapped.items() if mapping.reference.expired()]:
+            del self._mapped[key]
+        with torch._C._DisableTorchDispatch(), torch.inference_mode(False):
+            seen = from_dlpack(slab)
+        storage = seen.untyped_storage()
+        self._mapped[storage._cdata] = _Mapping(StorageWeakRef(storage), slab.data_ptr())
+        return seen
+
+    def maps(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._mapped
 
     def mark(self) -> Mark:
         return _Mark()
@@ -153,6 +180,9 @@ class SimulatedLink:
         self._land_some()
         for tensor in tensors:
             key = tensor.untyped_storage()._cdata
+            mapping = self._mapped.get(key)
+            if mapping is not None and not mapping.pinned:
+                raise RaceError("an operation on memory that is read in place and no longer pinned")
             slab = self._slabs.get(key)
             if slab is None:
                 continue

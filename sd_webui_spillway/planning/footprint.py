@@ -40,7 +40,8 @@ class CallNeed:
     call: str
     weights_bytes: Mapping[Profile, int]
     """The most of this component's weights on the card at once during the call, by profile that the card has; under
-    ``stream`` the least that it can be."""
+    ``stream`` the least that it can be, and under ``spill``, where the others' weights stay as well, the least of all
+    components together."""
     activation_bytes: int
     tiled_activation_bytes: int | None = None
     """In strips; ``None`` where the call cannot run so."""
@@ -70,28 +71,43 @@ class Footprint:
         """Whether the card has this profile."""
         return profile is Profile.DEDICATED or all(profile in call.weights_bytes for call in self.calls)
 
-    def weights_budget(self, free_bytes: int) -> int | None:
-        """Under ``stream``: what of ``free_bytes`` is left for weights beside the activations of the calls that stream;
-        ``None`` where nothing does."""
+    def weights_budget(self, free_bytes: int, profile: Profile = Profile.STREAM) -> int | None:
+        """What of ``free_bytes`` is left for weights: under ``stream`` beside the activations of the calls that stream,
+        ``None`` where nothing does; under ``spill`` beside those of any call, the VAE's in strips."""
+        if profile is Profile.SPILL:
+            return self.overhead.weights_bytes(free_bytes, max(call.activations(tiled=True) for call in self.calls))
         streaming = [
             call.activation_bytes for call in self.calls
             if call.weights_bytes.get(Profile.STREAM, call.whole_bytes) < call.whole_bytes
         ]
         return self.overhead.weights_bytes(free_bytes, max(streaming)) if streaming else None
 
+    def strips_beside_spilled(self, free_bytes: int) -> bool:
+        """Whether, under ``spill``, the VAE has to run in strips for the others' weights to stay on the card. Strips
+        cost seconds an image, gigabytes of a UNet read in place cost them at every step."""
+        return self.peak_bytes_within(free_bytes, Profile.SPILL) > free_bytes
+
     def peak_bytes(self, profile: Profile, *, tiled: bool = False) -> int:
         """The peak on the card under a profile, with the VAE whole or in strips."""
         return max(self._call_peak(call, profile, tiled=tiled) for call in self.calls)
 
-    def peak_bytes_within(self, free_bytes: int, *, tiled: bool = False) -> int:
-        """The peak on the card under ``stream`` with as many weights kept as :meth:`weights_budget` allows."""
-        budget = self.weights_budget(free_bytes) or 0
+    def peak_bytes_within(
+        self, free_bytes: int, profile: Profile = Profile.STREAM, *, tiled: bool = False
+    ) -> int:
+        """The peak on the card under ``stream`` or ``spill``, with as many weights kept as :meth:`weights_budget`
+        allows."""
+        budget = self.weights_budget(free_bytes, profile) or 0
         return max(
             self.overhead.needed_bytes(
-                max(call.weights_bytes[Profile.STREAM], min(call.whole_bytes, budget)), call.activations(tiled=tiled)
+                max(call.weights_bytes[profile], min(self._all_bytes(call, profile), budget)),
+                call.activations(tiled=tiled),
             )
             for call in self.calls
         )
+
+    def _all_bytes(self, call: CallNeed, profile: Profile) -> int:
+        """The weights that could be on the card during a call: its own, or with ``spill`` every component's."""
+        return self.model_bytes if profile is Profile.SPILL else call.whole_bytes
 
     def widest_call(self, profile: Profile, *, tiled: bool = False) -> CallNeed:
         """The call that sets the peak."""

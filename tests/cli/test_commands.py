@@ -70,7 +70,7 @@ def test_profiles(spillway, tiny):
     table = spillway(*words)
     assert table.code == 0
     assert "auto would take dedicated" in table.out
-    assert "unavailable, because this version does not have it yet" in table.out
+    assert "unavailable, because it needs a CUDA card" in table.out
 
 
 def test_memory(spillway):

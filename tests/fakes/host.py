@@ -89,6 +89,7 @@ class FakeHost:
             unavailable_profiles={
                 Profile.SEQUENTIAL: "it has not been measured on a real GPU yet",
                 Profile.STREAM: "it needs a CUDA card, whose copy engine works beside the computation",
+                Profile.SPILL: "it needs a CUDA card, whose copy engine works beside the computation",
             },
         )
 

@@ -1,4 +1,4 @@
-"""Real pipelines through the ring: the same picture to the byte, planned and chosen by auto."""
+"""Real pipelines through the ring and read in place: the same picture to the byte, planned and chosen by auto."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from sd_webui_spillway.host_port import ImageRequest
 from sd_webui_spillway.placement import Profile
+from sd_webui_spillway.placement.spill import SpillOptions
 from sd_webui_spillway.placement.stream import layout
 from tests.hosts.rig import FaultyCard, Watcher, pixels, same
 from tests.stream_rig import adversary
@@ -71,5 +72,32 @@ def test_auto_streams_where_only_part_of_the_unet_fits(streaming):
     assert streamed_chunks(rig) > 10
     pinned = rig.host.memory_providers()[0].read().values["shared_pinned_bytes"]
     assert pinned == rig.host._ledger.pinned_bytes > 0
+    rig.host.close()
+    assert rig.host._ledger.pinned_bytes == 0
+
+
+def test_spilled_weights_leave_the_same_picture_within_what_was_planned(streaming, monkeypatch):
+    for module in ("placement.placed_model", "hosts.footprint_meter"):
+        monkeypatch.setattr(f"sd_webui_spillway.{module}.SpillOptions", lambda: SpillOptions(64 * 1024, 1024))
+    request = request_for(batch_size=4)
+    roomy = streaming("sd1")
+    wanted = roomy.pictures(request, Profile.DEDICATED)
+    rows = roomy.host.predict(request)
+    assert rows[Profile.SPILL].dedicated_bytes < rows[Profile.STREAM].dedicated_bytes
+    size = (rows[Profile.SPILL].dedicated_bytes + rows[Profile.MEDVRAM].dedicated_bytes) // 2
+    roomy.host.close()
+    rig = streaming("sd1", size)
+    assert Profile.SPILL not in rig.host.info().unavailable_profiles
+    assert rig.host.choose(request).profile is not Profile.SPILL
+    result = rig.make(request, Profile.SPILL)
+    assert same(pixels(result), wanted, within=1)
+    record = result.images[0].record
+    assert record.profile_used == "spill"
+    # The budget is filled to the last byte, and what a pipeline keeps between its calls was not counted.
+    assert all("released" in words or "lowered what the weights" in words for words in rig.host._rungs)
+    assert rig.card.peak_bytes() <= record.estimated_dedicated_bytes <= size
+    assert rig.host.memory_providers()[0].read().values["shared_pinned_bytes"] == rig.host._ledger.pinned_bytes > 0
+    rig.host._ledger.set_cap(0)
+    assert rig.host.predict(request)[Profile.SPILL].dedicated_bytes > rows[Profile.MEDVRAM].dedicated_bytes
     rig.host.close()
     assert rig.host._ledger.pinned_bytes == 0

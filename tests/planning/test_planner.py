@@ -94,7 +94,7 @@ def test_predictions_cover_every_candidate_and_agree_with_the_plan():
     for free in (24.0, 10.0, 5.0, 4.0, 1.0):
         rows = predictions(footprint(), int(free * GIB))
         assert list(rows) == [Profile.DEDICATED, Profile.MEDVRAM, Profile.LOWVRAM, Profile.SEQUENTIAL]
-        assert {*rows, Profile.STREAM} == {profile for profile, _ in CANDIDATES}, "this card has no stream"
+        assert {*rows, Profile.STREAM, Profile.SPILL} == {profile for profile, _ in CANDIDATES}, "this card has no link"
         chosen = plan(footprint(), int(free * GIB))
         assert rows[chosen.profile].fits == (chosen.peak_bytes <= free * GIB)
 
@@ -139,6 +139,34 @@ def test_the_peak_with_a_budget_is_that_of_the_call_that_fills_it():
     assert streaming(decode=1.0).peak_bytes_within(4 * GIB) == 4 * GIB
     assert streaming(decode=1.0).peak_bytes_within(24 * GIB) == 6 * GIB, "no more than all of the UNet"
     assert streaming(decode=4.0).peak_bytes_within(4 * GIB) == int(4.25 * GIB), "the decode exceeds it whatever streams"
+
+
+def spilling(*, stream: bool = True) -> Footprint:
+    """The same where weights can be read in place: 0.125 GiB of the model have to stay on the card."""
+    found = streaming()
+    calls = tuple(
+        replace(need, weights_bytes={
+            profile: size for profile, size in {**need.weights_bytes, Profile.SPILL: GIB // 8}.items()
+            if stream or profile is not Profile.STREAM
+        })
+        for need in found.calls
+    )
+    return replace(found, calls=calls)
+
+
+def test_spill_is_for_cards_without_stream():
+    for free in (24.0, 6.0, 5.0, 4.0, 1.65, 1.5, 1.0):
+        assert plan(spilling(), int(free * GIB)).profile is plan(streaming(), int(free * GIB)).profile
+    assert plan(spilling(stream=False), 4 * GIB).profile is Profile.SPILL
+    assert predictions(spilling(), 2 * GIB)[Profile.SPILL].fits, "it can be chosen all the same"
+
+
+def test_spilled_weights_keep_what_no_call_needs_and_the_vae_runs_in_strips_for_them():
+    assert spilling().weights_budget(4 * GIB, Profile.SPILL) == 3 * GIB, "beside the UNet, and the decode in strips"
+    assert spilling().peak_bytes_within(4 * GIB, Profile.SPILL, tiled=True) == 4 * GIB
+    assert spilling().strips_beside_spilled(4 * GIB)
+    assert not spilling().strips_beside_spilled(24 * GIB)
+    assert spilling().peak_bytes_within(24 * GIB, Profile.SPILL) == int(10.5 * GIB), "no more than the whole model"
 
 
 def test_predictions_say_what_fits_and_what_lacks():

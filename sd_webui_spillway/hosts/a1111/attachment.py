@@ -51,7 +51,7 @@ class Attachment:
         )
         overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD
         meter = FootprintMeter(
-            self.components, CheckpointShapes(model), overhead, streams=card.no_link_because is None
+            self.components, CheckpointShapes(model), overhead, ledger if card.no_link_because is None else None
         )
         self.placer = Placer(self.placed, self.guard, meter, report, reserved_bytes)
         self._job_before: Profile | None = None

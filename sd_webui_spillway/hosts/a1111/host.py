@@ -11,7 +11,7 @@ from ...host_port import Choice, HostInfo, ImageRequest, JobObserver, JobResult,
 from ...memory.shared_ledger import SharedLedger
 from ...memory.snapshot import MemoryProvider, Reading
 from ...placement.card import Card
-from ...placement.profile import PROFILES, Profile
+from ...placement.profile import NEED_LINK, PROFILES, Profile
 from ..card_memory import CardMemory
 from .model_table import JobPlacement, ModelTable, current_model, default_request
 
@@ -169,7 +169,7 @@ class A1111Host:
             return dict.fromkeys((profile for profile in PROFILES if profile is not Profile.AUTO),
                                  self._models.no_card_because)
         link = self._models.card.no_link_because if self._models.card is not None else None
-        return {Profile.STREAM: link} if link else {}
+        return dict.fromkeys(NEED_LINK, link) if link else {}
 
 
 class _LateCardMemory:

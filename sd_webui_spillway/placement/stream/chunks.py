@@ -91,7 +91,8 @@ class _Weight:
 
 class Chunk:
     """Weights that share a slab. Their masters are in system memory; on the card there is at most one copy of them:
-    in :attr:`slab` where the chunk is resident, or in a slot of the ring, which others use in turn."""
+    in :attr:`slab` where the chunk is resident, or in a slot of the ring, which others use in turn. Or the card reads
+    the masters themselves, in place."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], card: Card, link: Link, ledger: SharedLedger) -> None:
         """Move the weights, which rest in system memory, into a slab of their own.
@@ -104,6 +105,8 @@ class Chunk:
         self.nbytes = sum(aligned(tensor.nbytes) for tensor in tensors)
         self.slab: torch.Tensor | None = None
         """The copy of a resident chunk; ``None`` while there is none."""
+        self.mapped: torch.Tensor | None = None
+        """The masters as the card sees them, where it reads them in place."""
         self.copied: Mark = link.mark()
         self._weights: list[_Weight] = []
         with torch.inference_mode(False), torch.no_grad():
@@ -129,7 +132,7 @@ class Chunk:
         for weight in self._weights:
             if weight.fits:
                 weight.point(self._card.resting(weight.master))
-            elif self._card.holds(weight.tensor):
+            elif self._card.holds(weight.tensor) or self._link.maps(weight.tensor):
                 weight.point(self._card.fetch(weight.tensor.data))
 
     def place(self, slab: torch.Tensor) -> None:
@@ -152,8 +155,11 @@ class Chunk:
         The weights have to be in place. Interrupted, it can be called again.
         """
         missed = False
+        if self.mapped is not None and any(weight.replaced for weight in self._weights):
+            self._link.drain()  # what was queued reads the masters
         for weight in self._weights:
-            if weight.edited and weight.fits:
+            edited = weight.edited if self.mapped is None else weight.replaced  # in place, it is the master already
+            if edited and weight.fits:
                 missed |= weight.write_back(self._card)
         return missed
 
@@ -165,17 +171,39 @@ class Chunk:
         """
         if self.slab is not None:
             return
+        if self.mapped is not None:
+            self.write_back()
         slab = self._card.slab(self.nbytes)
         free = self._link.mark()
         self._link.set_in_compute(free)
         self.upload(slab, free, self._link.mark(), self.copied)
         self._link.compute_waits(self.copied)
         self.place(slab)
-        self.slab = slab
+        self.slab, self.mapped = slab, None
+
+    def read_in_place(self) -> bool:
+        """Have the card read the masters; the copy of its own is given up. ``False``, and nothing has changed, where
+        they cannot be pinned.
+
+        Raises:
+            UnavailableError: this card does not read in place; nothing has changed but that they may be pinned.
+        """
+        if self.mapped is not None:
+            return True
+        if not self.host.pin():
+            return False
+        mapped = self._link.mapped(self.host.bytes)
+        self.write_back()
+        self.place(mapped)
+        self.mapped, self.slab = mapped, None
+        return True
 
     def evict(self) -> None:
-        """Give up the copy of its own; edits reach the masters first. Interrupted, it can be called again."""
-        if self.slab is not None:
+        """Give up the copy of its own, or reading in place; edits reach the masters first. Interrupted, it can be
+        called again."""
+        if self.mapped is not None:
+            self._link.drain()  # an edit in place may still be queued
+        if self.slab is not None or self.mapped is not None:
             self.write_back()
             self.rest()
-            self.slab = None
+            self.slab = self.mapped = None

@@ -53,13 +53,13 @@ def layers_of(root: nn.Module, chunk_bytes: int) -> Layers:
         for tensor in tensors_of(module):
             users[id(tensor)] = users.get(id(tensor), 0) + 1
     everything = {id(tensor): tensor for tensor in tensors_of(root)}
-    overlapping = _overlapping(everything)
+    overlapping = overlapping_of(everything)
     streamed: set[int] = set()
     leaves = {}
     for name, module in modules.values():
         own = tuple(
             tensor for tensor in tensors_of(module)
-            if users[id(tensor)] == 1 and id(tensor) not in overlapping and _can_be_a_view(tensor)
+            if users[id(tensor)] == 1 and id(tensor) not in overlapping and can_be_a_view(tensor)
         )
         streamed.update(id(tensor) for tensor in own)
         if own:
@@ -92,7 +92,7 @@ def tensors_of(module: nn.Module) -> Iterator[torch.Tensor]:
     return chain(module.parameters(), module.buffers())
 
 
-def _can_be_a_view(tensor: torch.Tensor) -> bool:
+def can_be_a_view(tensor: torch.Tensor) -> bool:
     """Plain and dense: every byte between its first and its last is its own, in whatever order of dimensions."""
     plain = type(tensor) in (torch.Tensor, nn.Parameter, getattr(nn, "Buffer", torch.Tensor))
     return plain and tensor.layout is torch.strided and tensor.numel() > 0 and _extent(tensor) == tensor.nbytes
@@ -103,7 +103,7 @@ def _extent(tensor: torch.Tensor) -> int:
     return (steps + 1) * tensor.element_size()
 
 
-def _overlapping(tensors: Mapping[int, torch.Tensor]) -> frozenset[int]:
+def overlapping_of(tensors: Mapping[int, torch.Tensor]) -> frozenset[int]:
     """Those that share bytes with another one (two names of one storage): an edit of one is an edit of the other."""
     spans = sorted(
         (tensor.data_ptr(), tensor.data_ptr() + _extent(tensor), key)
