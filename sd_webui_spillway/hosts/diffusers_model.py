@@ -71,6 +71,9 @@ class PipelineShapes:
     def counts(self, component: Component) -> bool:
         return True
 
+    def adapt(self, copy: torch.nn.Module) -> None:
+        """Nothing of a pipeline's hangs on its layers."""
+
     def inputs(self, component: Component, call: str, request: ImageRequest) -> Inputs:
         rows = rows_per_call(component, request)
         module: Any = component.module

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from torch import nn
 
+from ..errors import first_line
 from ..host_port import ImageRequest
 from ..memory.shared_ledger import SharedLedger
 from ..placement.component import Component, ComponentKind, parts
@@ -19,11 +22,16 @@ from ..planning.footprint import AllocatorOverhead, CallNeed, Footprint
 from ..recovery.ladder import can_tile
 from ..units import MIB
 
+logger = logging.getLogger(__name__)
 _STRIP_ROWS, _STRIP_COPIES = 8, 10
 """The narrowest strip of a tiled VAE and how many copies of it live at once (see recovery.tiled_vae)."""
 
 _TEXT_ENCODER_BYTES = 64 * MIB
 """A prompt of 77 tokens in the largest text encoder of SDXL: see bench/results, footprint."""
+
+_USUAL_BYTES = {ComponentKind.UNET: 256, ComponentKind.VAE: 2048}
+"""Of activations for each pixel of a row, where they cannot be counted: half as much again as SDXL's at 1024² in half
+precision."""
 
 
 class CallShapes(Protocol):
@@ -31,6 +39,9 @@ class CallShapes(Protocol):
 
     def counts(self, component: Component) -> bool:
         """Whether :meth:`inputs` knows this component's calls; those of others are taken as a text encoder's."""
+
+    def adapt(self, copy: nn.Module) -> None:
+        """Take out of a weightless copy of a component what the host has put on its layers and cannot run so."""
 
     def inputs(self, component: Component, call: str, request: ImageRequest) -> Inputs:
         """Arguments of the shapes that the host passes in one call, filled with zeros, on the CPU; half precision as
@@ -57,9 +68,13 @@ class FootprintMeter:
         self._overhead = overhead
         self._components = components
         self._shapes = shapes
-        self._meters = {
-            component.name: ActivationMeter(component.module) for component in components if shapes.counts(component)
-        }
+        self._meters: dict[str, ActivationMeter] = {}
+        self._uncounted: dict[str, str] = {}
+        """By component whose activations cannot be counted, why."""
+        for component in components:
+            if shapes.counts(component):
+                with self._trying(component):
+                    self._meters[component.name] = ActivationMeter(component.module, shapes.adapt)
         self._largest_unit = {
             profile: largest_unit_bytes(profile, components)
             for profile in (Profile.LOWVRAM, Profile.SEQUENTIAL)
@@ -79,17 +94,34 @@ class FootprintMeter:
                 if component.kind is ComponentKind.VAE and not _runs(call, request):
                     continue
                 calls.append(self._need(component, call, modules, request))
-        return Footprint(self._model_bytes, tuple(calls), self._overhead)
+        because = next((f"the {name}'s work cannot be counted ({why})" for name, why in self._uncounted.items()), None)
+        return Footprint(self._model_bytes, tuple(calls), self._overhead, because)
+
+    @contextmanager
+    def _trying(self, component: Component) -> Iterator[None]:
+        """What runs on the layers is the host's and its extensions', and not all of it can run without memory."""
+        try:
+            yield
+        except Exception as error:
+            logger.exception("what the %s needs is not counted", component.name)
+            self._uncounted[component.name] = first_line(error)
+
+    def _activation_bytes(self, component: Component, call: str, request: ImageRequest) -> int:
+        if component.name not in self._uncounted:
+            if component.name not in self._meters:
+                return _TEXT_ENCODER_BYTES
+            with self._trying(component):
+                return self._meters[component.name].peak_bytes(
+                    call, lambda: self._shapes.inputs(component, call, request)
+                )
+        pixels = request.width * request.height * rows_per_call(component, request)
+        return max(_TEXT_ENCODER_BYTES, pixels * _USUAL_BYTES.get(component.kind, 0))
 
     def _need(self, component: Component, call: str, modules: Any, request: ImageRequest) -> CallNeed:
         whole = _weights_bytes(modules)
         key = (component.name, call, request.width, request.height, rows_per_call(component, request))
-        if component.name not in self._meters:
-            self._activations[key] = _TEXT_ENCODER_BYTES
-        elif key not in self._activations:
-            self._activations[key] = self._meters[component.name].peak_bytes(
-                call, lambda: self._shapes.inputs(component, call, request)
-            )
+        if key not in self._activations:
+            self._activations[key] = self._activation_bytes(component, call, request)
         weights = {profile: units.get(component.name, whole) for profile, units in self._largest_unit.items()}
         if self._ledger is not None:
             weights[Profile.SPILL] = least_on_card(self._cut, self._ledger.cap_bytes)

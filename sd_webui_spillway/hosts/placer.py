@@ -114,7 +114,10 @@ class Placer:
             tiled = footprint.strips_beside_spilled(free)
         if profile in (Profile.STREAM, Profile.SPILL):
             estimate = footprint.peak_bytes_within(free, profile, tiled=tiled)
-        return JobPlan(profile, tiled, estimate, tuple(notices), footprint)
+        if footprint.unknown_because is not None:
+            notices.append(f"what this job needs is a guess, because {footprint.unknown_because}")
+        known = estimate if footprint.unknown_because is None else None
+        return JobPlan(profile, tiled, known, tuple(notices), footprint)
 
     def begin_job(self, job: JobPlan, request: ImageRequest) -> Profile:
         """Place the model as planned, or as the next smaller profile where its weights alone do not fit, and tell the

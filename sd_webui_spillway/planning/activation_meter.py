@@ -27,7 +27,8 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 class ActivationMeter:
     """Holds a weightless copy of a module, without its hooks and without the patches on its methods."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, adapt: Callable[[nn.Module], None] = lambda copy: None) -> None:
+        """``adapt`` takes out of the copy what a host has put on the modules and cannot run without memory."""
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._lock = threading.Lock()
         with self._mode:
@@ -39,6 +40,8 @@ class ActivationMeter:
             self._module = copy.deepcopy(module, memo)
         _strip(self._module)
         without_fused_attention(self._module)
+        adapt(self._module)
+        self._half = any(tensor.element_size() < 4 for tensor in self._module.parameters())
 
     def peak_bytes(self, call: str, inputs: Callable[[], Inputs]) -> int:
         """The most bytes alive at once in ``module.call(*args, **kwargs)``, inputs included and weights not.
@@ -51,7 +54,8 @@ class ActivationMeter:
             args, kwargs = inputs()
             counting = LiveBytesMode(chain(self._module.parameters(), self._module.buffers()))
             counting.include((args, kwargs))
-            with counting:
+            # AUTOMATIC1111 runs half precision so, and its layers count on it; where nothing is mixed nothing changes.
+            with counting, torch.autocast("cpu", dtype=torch.bfloat16, enabled=self._half):
                 getattr(self._module, call)(*args, **kwargs)
             return counting.peak_bytes
 

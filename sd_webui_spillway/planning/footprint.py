@@ -66,6 +66,8 @@ class Footprint:
     """Weights of every component together."""
     calls: tuple[CallNeed, ...]
     overhead: AllocatorOverhead = AllocatorOverhead()
+    unknown_because: str | None = None
+    """Why activations are taken as usual for their size instead of counted; ``None`` where they are counted."""
 
     def offers(self, profile: Profile) -> bool:
         """Whether the card has this profile."""

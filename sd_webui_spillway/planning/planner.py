@@ -64,7 +64,10 @@ def plan(footprint: Footprint, free_bytes: int) -> Plan:
 def predictions(footprint: Footprint, free_bytes: int) -> Mapping[Profile, Prediction]:
     """What each placement would need, and whether that fits."""
     rows = {}
-    for profile in dict.fromkeys(profile for profile, _ in CANDIDATES if footprint.offers(profile)):
+    offered = dict.fromkeys(profile for profile, _ in CANDIDATES if footprint.offers(profile))
+    if footprint.unknown_because is not None:
+        return dict.fromkeys(offered, Prediction(None, None, f"Unknown, because {footprint.unknown_because}."))
+    for profile in offered:
         whole = footprint.peak_bytes(profile)
         tiled = footprint.peak_bytes(profile, tiled=True)
         if whole <= free_bytes:

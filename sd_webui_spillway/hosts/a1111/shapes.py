@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
 from ...host_port import ImageRequest
 from ...placement.component import Component, ComponentKind
 from ...planning.activation_meter import Inputs, fake_dtype
 from ..footprint_meter import rows_per_call
+from . import counting
 
 _TOKENS = 77
 _LATENT_FACTOR = 8
@@ -26,6 +28,9 @@ class CheckpointShapes:
     def counts(self, component: Component) -> bool:
         return component.kind in (ComponentKind.UNET, ComponentKind.VAE)
 
+    def adapt(self, copy: nn.Module) -> None:
+        counting.adapt(copy)
+
     def inputs(self, component: Component, call: str, request: ImageRequest) -> Inputs:
         rows = rows_per_call(component, request)
         height, width = request.height // _LATENT_FACTOR, request.width // _LATENT_FACTOR
@@ -36,8 +41,12 @@ class CheckpointShapes:
             return (torch.zeros(shape, dtype=dtype),), {}
         unet: Any = component.module.diffusion_model
         sample = torch.zeros((rows, unet.in_channels, height, width), dtype=dtype)
-        context = torch.zeros((rows, _TOKENS, _context_width(unet)), dtype=dtype)
         steps = torch.zeros((rows,), dtype=dtype)
+        if hasattr(unet, "context_embedder"):  # SD 3
+            words = torch.zeros((rows, 2 * _TOKENS, unet.context_embedder.in_features), dtype=dtype)
+            pooled = torch.zeros((rows, unet.y_embedder.mlp[0].in_features), dtype=dtype)
+            return (sample, steps), {"c_crossattn": words, "y": pooled}
+        context = torch.zeros((rows, _TOKENS, _context_width(unet)), dtype=dtype)
         if getattr(self._model, "conditioner", None) is None:
             return (sample, steps), {"c_crossattn": [context]}
         added = torch.zeros((rows, _added_width(unet)), dtype=dtype)
