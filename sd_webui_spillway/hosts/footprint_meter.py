@@ -44,7 +44,7 @@ class CallShapes(Protocol):
 
 
 class FootprintMeter:
-    """Works out footprints of requests. Make it before any guard or placement is on the model."""
+    """Works out footprints of requests."""
 
     def __init__(
         self,
