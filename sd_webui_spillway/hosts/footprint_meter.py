@@ -55,7 +55,7 @@ class CallShapes(Protocol):
 
 
 class FootprintMeter:
-    """Works out footprints of requests. Make it before any guard or placement is on the model."""
+    """Works out footprints of requests."""
 
     def __init__(
         self,
@@ -68,13 +68,12 @@ class FootprintMeter:
         self._overhead = overhead
         self._components = components
         self._shapes = shapes
-        self._meters: dict[str, ActivationMeter] = {}
+        self._meters = {
+            component.name: ActivationMeter(component.module, shapes.adapt)
+            for component in components if shapes.counts(component)
+        }
         self._uncounted: dict[str, str] = {}
         """By component whose activations cannot be counted, why."""
-        for component in components:
-            if shapes.counts(component):
-                with self._trying(component):
-                    self._meters[component.name] = ActivationMeter(component.module, shapes.adapt)
         self._largest_unit = {
             profile: largest_unit_bytes(profile, components)
             for profile in (Profile.LOWVRAM, Profile.SEQUENTIAL)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -25,23 +26,19 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class ActivationMeter:
-    """Holds a weightless copy of a module, without its hooks and without the patches on its methods."""
+    """Counts on a weightless copy of a module, without its hooks and without the patches on its methods.
+
+    The copy is made at the first count, which for an SDXL UNet takes as long as a count: a host that only loads a
+    model is not kept waiting."""
 
     def __init__(self, module: nn.Module, adapt: Callable[[nn.Module], None] = lambda copy: None) -> None:
         """``adapt`` takes out of the copy what a host has put on the modules and cannot run without memory."""
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._lock = threading.Lock()
-        with self._mode:
-            memo: dict[int, Any] = {}
-            for tensor in _all_tensors(module):
-                fake = torch.empty(tensor.shape, dtype=fake_dtype(tensor.dtype))
-                parameter = isinstance(tensor, nn.Parameter)
-                memo[id(tensor)] = nn.Parameter(fake, requires_grad=False) if parameter else fake
-            self._module = copy.deepcopy(module, memo)
-        _strip(self._module)
-        without_fused_attention(self._module)
-        adapt(self._module)
-        self._half = any(tensor.element_size() < 4 for tensor in self._module.parameters())
+        self._original = module
+        self._copy: nn.Module | None = None
+        self._adapt = adapt
+        self._half = any(tensor.element_size() < 4 for tensor in module.parameters())
 
     def peak_bytes(self, call: str, inputs: Callable[[], Inputs]) -> int:
         """The most bytes alive at once in ``module.call(*args, **kwargs)``, inputs included and weights not.
@@ -51,13 +48,47 @@ class ActivationMeter:
             inputs: makes the call's arguments; its tensors will be fake ones on the CPU.
         """
         with self._lock, torch.no_grad(), self._mode:
+            if self._copy is None:
+                made = _weightless(self._original)
+                self._adapt(made)
+                self._copy = made
             args, kwargs = inputs()
-            counting = LiveBytesMode(chain(self._module.parameters(), self._module.buffers()))
+            counting = LiveBytesMode(chain(self._copy.parameters(), self._copy.buffers()))
             counting.include((args, kwargs))
             # AUTOMATIC1111 runs half precision so, and its layers count on it; where nothing is mixed nothing changes.
             with counting, torch.autocast("cpu", dtype=torch.bfloat16, enabled=self._half):
-                getattr(self._module, call)(*args, **kwargs)
+                getattr(self._copy, call)(*args, **kwargs)
             return counting.peak_bytes
+
+
+def _weightless(module: nn.Module) -> nn.Module:
+    """A copy that runs without memory. What hangs on a module's calls (hooks, patched methods) belongs to the module it
+    was hung on, weights and all, and is not copied. Weights of one shape are one tensor: nobody reads them."""
+    fakes: dict[tuple[Any, ...], torch.Tensor] = {}
+    memo: dict[int, Any] = {}
+    for tensor in _all_tensors(module):
+        kind = (tuple(tensor.shape), fake_dtype(tensor.dtype), isinstance(tensor, nn.Parameter))
+        if kind not in fakes:
+            fake = torch.empty(kind[0], dtype=kind[1])
+            fakes[kind] = nn.Parameter(fake, requires_grad=False) if kind[2] else fake
+        memo[id(tensor)] = fakes[kind]
+    for part in module.modules():
+        memo[id(part._forward_hooks)], memo[id(part._forward_pre_hooks)] = OrderedDict(), OrderedDict()
+        memo.update((id(vars(part)[name]), _patched) for name in _patched_methods(part))
+    weightless = copy.deepcopy(module, memo)
+    for part in weightless.modules():
+        for name in _patched_methods(part):
+            delattr(part, name)
+    without_fused_attention(weightless)
+    return weightless
+
+
+def _patched() -> None:
+    """Stands for a patched method until the copy has its class's own again."""
+
+
+def _patched_methods(part: nn.Module) -> list[str]:
+    return [name for name, value in vars(part).items() if callable(value) and hasattr(type(part), name)]
 
 
 def _all_tensors(module: nn.Module) -> Iterator[torch.Tensor]:
@@ -66,16 +97,6 @@ def _all_tensors(module: nn.Module) -> Iterator[torch.Tensor]:
         yield from tensors_in((part._parameters, part._buffers))
         kept = (value for name, value in vars(part).items() if name not in ("_parameters", "_buffers", "_modules"))
         yield from tensors_in([value for value in kept if isinstance(value, (torch.Tensor, list, tuple, dict))])
-
-
-def _strip(module: nn.Module) -> None:
-    """What hangs on a module's calls belongs to the module it was hung on, weights and all."""
-    for part in module.modules():
-        part._forward_hooks.clear()
-        part._forward_pre_hooks.clear()
-        patched = [name for name, value in vars(part).items() if callable(value) and hasattr(type(part), name)]
-        for name in patched:
-            delattr(part, name)
 
 
 def without_fused_attention(module: nn.Module) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+import types
 
 import pytest
 import torch
 
+from sd_webui_spillway.placement.profile import Profile
 from sd_webui_spillway.placement.simulated import SimulatedCard
 from sd_webui_spillway.planning.activation_meter import ActivationMeter, fake_dtype, without_fused_attention
 from sd_webui_spillway.units import GIB
-from tests.placed_rig import components, make, weights
+from tests.placed_rig import Rig, components, make, weights
 from tests.torch_models import TiedEncoder, UNet
 
 
@@ -77,6 +79,15 @@ def test_the_real_module_is_left_as_it_is():
 def test_it_takes_no_memory_for_sizes_that_would_not_fit():
     meter = ActivationMeter(make(UNet))
     assert meter.peak_bytes("forward", lambda: unet_inputs(64, 512)) > 4 * GIB
+
+
+def test_a_placed_and_guarded_module_counts_as_before(request):
+    before = ActivationMeter(make(UNet, 2)).peak_bytes("forward", lambda: unet_inputs(1, 8))
+    rig = Rig()
+    rig.model.switch(Profile.SEQUENTIAL)
+    request.addfinalizer(rig.guard.undo)
+    rig.unet.module.forward = types.MethodType(lambda module: threading.Lock(), rig.card)
+    assert ActivationMeter(rig.unet.module).peak_bytes("forward", lambda: unet_inputs(1, 8)) == before
 
 
 def test_tied_weights_stay_tied_and_are_not_activations():

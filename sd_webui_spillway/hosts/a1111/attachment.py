@@ -67,12 +67,13 @@ class Attachment:
         embeddings change."""
         return [c.module for c in components_of(self.model)] == [c.module for c in self.components]
 
-    def attach(self, profile: Profile, request: ImageRequest) -> str | None:
-        """Take the model over under a profile (``auto``: whichever suits this request), or under the next smaller one
-        that fits; in words what was done instead of what was asked."""
+    def attach(self, profile: Profile, request: ImageRequest | None) -> str | None:
+        """Take the model over under a profile, or under the next smaller one that fits; in words what was done instead
+        of what was asked. ``auto`` takes what suits this request; before there is one, what takes nothing in advance:
+        to choose it would have to count, and the host is still loading."""
         move_rest(self.model, self.components, self._card.device)
         if profile is Profile.AUTO:
-            profile = self.placer.choose(request).profile
+            profile = self.placer.choose(request).profile if request is not None else Profile.MEDVRAM
         tried = profile
         failure = self.placer.try_place(profile)
         while failure is not None:

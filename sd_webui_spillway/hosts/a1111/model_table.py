@@ -112,9 +112,7 @@ class ModelTable:
                 reserved_bytes=self._reserved_bytes,
             )
             self.attachments.append(attachment)
-            words = attachment.attach(
-                self.job.profile if self.job else self.profile, self.job.request if self.job else default_request(model)
-            )
+            words = attachment.attach(*(self.job.profile, self.job.request) if self.job else (self.profile, None))
             if words:
                 self.report(words)
             self._begin(attachment)
