@@ -131,9 +131,9 @@ def _answered(run: Run, processed: Any) -> Any:
             answer instead, since it may have images of earlier calls; so does a person, with the sentence below it.
     """
     p = run.p
-    processed.spillway_notices = tuple(run.said)
+    processed.spillway_notices = tuple(run.told.said)
     if run.nothing_made and getattr(p, "is_api", False) and not _script_at_work(p):
-        raise NothingMadeError(" ".join(run.losses))
+        raise NothingMadeError(" ".join(run.told.losses))
     return processed
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...recovery.method_patch import PatchSet
 from .infotext import without_entries
-from .results import without_placeholders
+from .results import without_lost
 from .run import Run
 from .stages import Watch
 
@@ -46,6 +46,8 @@ class Pictures:
         if run is None:
             return original(*args, **kwargs)
         named = _named(original, args, kwargs)
+        if run.finishing_lost and run.leads(named.get("p")) and not named.get("grid"):
+            return None, None  # the webui does not look at it
         run.observer.stage("save")
         if not _is_finished_image(run, named):
             info = named.get("info")
@@ -60,11 +62,11 @@ class Pictures:
 
     def _list(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         run = self._watch.running()
-        if run is None or all(run.outcomes.values()):
+        if run is None or not run.told.losses:
             return original(*args, **kwargs)
         named = _named(original, args, kwargs)
         if run.leads(named.get("p")) and named.get("infotexts"):
-            args, kwargs = args[:1], without_placeholders(named, run.outcomes, run.p.batch_size)
+            args, kwargs = args[:1], without_lost(named, run.outcomes, run.p.batch_size)
             kwargs.pop("self", None)
         return original(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""The webui's answer without the dark images that stand for those that could not be made."""
+"""The webui's answer without the pictures that stand for images which could not be made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 _PER_IMAGE = ("all_prompts", "all_negative_prompts", "all_seeds", "all_subseeds")
 
 
-def without_placeholders(
+def without_lost(
     arguments: dict[str, Any], outcomes: Mapping[tuple[int, int], bool], batch_size: int
 ) -> dict[str, Any]:
     """The arguments of the webui's ``Processed``, by name, with what was not made taken out of every list.
@@ -20,12 +20,12 @@ def without_placeholders(
     grids = arguments.get("index_of_first_image", 0)
     images, texts = list(arguments["images_list"]), list(arguments["infotexts"])
     made = list(outcomes.values())
-    if all(made) or len(texts) - grids != len(made) or (len(images) - grids) % len(made):
+    if not made or len(texts) - grids != len(made) or (len(images) - grids) % len(made):
         return arguments
     if not any(made):
         return {**arguments, "images_list": [], "infotexts": [], "index_of_first_image": 0}
     pictures_per_image = (len(images) - grids) // len(made)
-    lost = {iteration * batch_size + place for (iteration, place), was_made in outcomes.items() if not was_made}
+    kept = {iteration * batch_size + place for (iteration, place), was_made in outcomes.items() if was_made}
     kept_texts = texts[:grids] + _kept(texts[grids:], made)
     changed = {
         **arguments,
@@ -36,7 +36,7 @@ def without_placeholders(
     p = arguments["p"]
     for name in _PER_IMAGE:
         values = arguments.get(name) or getattr(p, name)
-        changed[name] = [value for index, value in enumerate(values) if index not in lost]
+        changed[name] = [value for index, value in enumerate(values) if index in kept]
     changed["seed"], changed["subseed"] = changed["all_seeds"][0], changed["all_subseeds"][0]
     return changed
 

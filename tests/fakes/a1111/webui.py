@@ -104,7 +104,9 @@ class Webui:
         made["modules.shared"].state = self.state
         made["modules.shared"].cmd_opts = types.SimpleNamespace(api_auth=None)
         made["modules.devices"].autocast = nullcontext
-        made["modules.sd_models"].reload_model_weights = lambda *args, **kwargs: self.calls.append("reload")
+        made["modules.sd_models"].reload_model_weights = lambda sd_model=None, info=None, forced_reload=False: (
+            self.reach("reload")
+        )
         made["modules.sd_models"].apply_token_merging = lambda *args: self.calls.append("merge")
         made["modules.sd_models"].model_data = types.SimpleNamespace(lock=threading.Lock())
         made["modules.extra_networks"].activate = lambda *args: self.calls.append("activate")
@@ -163,7 +165,7 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             self.outpath_samples = str(owner.folder)
             self.grid = self.masks = False
             self.extra_generation_params, self.comments = {}, {}
-            self.prompts = self.seeds = self.all_seeds = self.rng = None
+            self.prompts = self.seeds = self.all_seeds = self.rng = self.c = self.uc = None
             vars(self).update(changes)
 
         def comment(self, text) -> None:
@@ -183,9 +185,14 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
 
         def setup_conds(self):
             webui.reach("encode")
+            self.c = self.uc = [f"what image {seed} shows" for seed in self.seeds]
 
-        def pixels(self, width, height):
-            return [torch.full((3, height, width), seed / 100) for seed in self.seeds]
+        def noise(self, conditioning):
+            """As a sampler finds what belongs to its images."""
+            of_batch = slice(self.iteration * self.batch_size, (self.iteration + 1) * self.batch_size)
+            assert self.all_seeds[of_batch] == self.seeds == self.rng.seeds
+            assert conditioning == [f"what image {seed} shows" for seed in self.seeds]
+            return self.rng.next()
 
     class StableDiffusionProcessingTxt2Img(StableDiffusionProcessing):
         def __init__(self, owner, enable_hr=False, **changes) -> None:
@@ -197,11 +204,11 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             super().setup_conds()
 
         def sample(self, conditioning, unconditional_conditioning, seeds, subseeds, subseed_strength, prompts):
-            self.rng.next()
+            samples = self.noise(conditioning)
             sampler().run(self.steps)
-            return self.sample_hr_pass(None, None, seeds, subseeds, subseed_strength, prompts) if self.enable_hr else (
-                torch.zeros(len(seeds), 4, self.height // 8, self.width // 8)
-            )
+            if not self.enable_hr:
+                return samples
+            return self.sample_hr_pass(samples, None, seeds, subseeds, subseed_strength, prompts)
 
         def sample_hr_pass(self, samples, decoded_samples, seeds, subseeds, subseed_strength, prompts):
             self.is_hr_pass = True
@@ -211,7 +218,7 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
                 images.save_image(None, self.outpath_samples, "", info=info, p=self, suffix="-before-highres-fix")
             webui.reach("upscale")
             sampler().run(self.steps)
-            pixels = processing.decode_latent_batch(self.sd_model, None)
+            pixels = processing.decode_latent_batch(self.sd_model, samples)
             self.is_hr_pass = False
             return pixels
 
@@ -220,9 +227,9 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             webui.reach("init")
 
         def sample(self, conditioning, unconditional_conditioning, seeds, subseeds, subseed_strength, prompts):
-            self.rng.next()
+            samples = self.noise(conditioning)
             sampler().run(self.steps // 2)
-            return torch.zeros(len(seeds), 4, self.height // 8, self.width // 8)
+            return samples
 
     class Processed:
         def __init__(
@@ -241,7 +248,7 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
         webui.reach("decode")
         p = processing.current
         side = 2 if p.is_hr_pass else 1
-        return DecodedSamples(p.pixels(p.width * side, p.height * side))
+        return DecodedSamples(torch.full((3, p.height * side, p.width * side), float(x.max()) / 100) for x in batch)
 
     def create_infotext(
         p, all_prompts, all_seeds, all_subseeds, comments=None, iteration=0, position_in_batch=0,
@@ -269,15 +276,18 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             webui.state.skipped = False
             if webui.state.interrupted:
                 break
+            made["modules.sd_models"].reload_model_weights()
             of_batch = slice(n * p.batch_size, (n + 1) * p.batch_size)
             p.prompts, p.seeds, p.subseeds = p.all_prompts[of_batch], p.all_seeds[of_batch], p.all_subseeds[of_batch]
             p.rng = ImageRNG((4, p.height // 8, p.width // 8), p.seeds)
+            if not p.prompts:
+                break
             p.parse_extra_network_prompts()
             p.setup_conds()
             if n == 0:
                 webui.params = create_infotext_now(p, p.all_prompts, p.all_seeds, None, position_in_batch=0)
             samples = p.sample(
-                conditioning=None, unconditional_conditioning=None, seeds=p.seeds, subseeds=p.subseeds,
+                conditioning=p.c, unconditional_conditioning=p.uc, seeds=p.seeds, subseeds=p.subseeds,
                 subseed_strength=0, prompts=p.prompts,
             )  # fmt: skip
             if not getattr(samples, "already_decoded", False):

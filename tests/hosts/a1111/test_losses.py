@@ -84,7 +84,7 @@ def test_the_first_image_may_be_the_lost_one(rig):
 
 
 def test_a_batch_is_lost_whole_and_its_masks_with_it(rig):
-    rig.webui.at = Faults("decode", 2, ladder=True)
+    rig.webui.at = Faults("decode", 2, times=3, ladder=True)
     processed = rig.webui.make(rig.webui.text_to_image(batch_size=2, masks=True, grid=True))
     assert processed.all_seeds == [5, 6, 9, 10]
     assert [image.size for image in processed.images] == [(8, 8)] + [(16, 16), (4, 4)] * 4
