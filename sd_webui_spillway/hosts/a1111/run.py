@@ -93,6 +93,12 @@ class Run:
         return self.batch.finishing and getattr(self.p, "batch_index", None) in self.batch.lost
 
     @property
+    def between_iterations(self) -> bool:
+        """Whether the webui has ended one iteration and not begun the next."""
+        begun = self.batch.iteration
+        return self.leads(self.p) and not self._guarding and begun is not None and self.p.iteration > begun
+
+    @property
     def guarding(self) -> bool:
         """Whether a call of :meth:`guarded` is open."""
         return self._guarding > 0

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ...errors import SpillwayError
 from ...recovery.method_patch import PatchSet
 from .asked import final_size
 from .one_by_one import each_alone, joined, one_image, row_of
@@ -32,6 +33,7 @@ class Stages:
         processing = importlib.import_module("modules.processing")
         base = processing.StableDiffusionProcessing
         text, image = processing.StableDiffusionProcessingTxt2Img, processing.StableDiffusionProcessingImg2Img
+        patches.wrap(importlib.import_module("modules.sd_models"), "reload_model_weights", self._reload)
         patches.wrap(base, "parse_extra_network_prompts", self._begin_iteration)
         for owner in (base, text):
             patches.wrap(owner, "setup_conds", self._encode)
@@ -42,6 +44,19 @@ class Stages:
         patches.wrap(processing, "decode_latent_batch", self._decode)
         sampler = importlib.import_module("modules.sd_samplers_common").Sampler
         patches.wrap(sampler, "callback_state", self._step)
+
+    def _reload(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The webui asks for the request's checkpoint before each iteration. Where it cannot be loaded any more, the
+        loop ends as if no prompt were left, and the images of the iterations before come back."""
+        run = self._watch.running()
+        if run is None or not run.between_iterations:
+            return original(*args, **kwargs)
+        try:
+            return run.guarded("Loading the checkpoint", lambda: original(*args, **kwargs), lambda: None)
+        except SpillwayError as error:
+            run.lose_rest(str(error))
+        run.p.all_prompts = run.p.all_prompts[: run.p.iteration * run.p.batch_size]
+        return None
 
     def _begin_iteration(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         run = self._watch.running()

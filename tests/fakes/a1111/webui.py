@@ -258,15 +258,16 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             index = 0
         elif index is None:
             index = position_in_batch + iteration * p.batch_size
-        words = {"Steps": p.steps, "Seed": all_seeds[index], **p.extra_generation_params}
+        seed = p.all_seeds[0] if use_main_prompt else all_seeds[index]
+        words = {"Steps": p.steps, "Seed": seed, **p.extra_generation_params}
         for key, value in words.items():
             words[key] = value(**locals()) if callable(value) else value
         told = [f'{k}: "{v}"' if "," in str(v) else f"{k}: {v}" for k, v in words.items() if v is not None]
-        return f"{all_prompts[index]}\n" + ", ".join(told)
+        return f"{p.main_prompt if use_main_prompt else all_prompts[index]}\n" + ", ".join(told)
 
     def process_images_inner(p):
         count = p.n_iter * p.batch_size
-        p.sd_model_name = "small"
+        p.sd_model_name, p.main_prompt = "small", p.prompt
         p.all_prompts = p.all_negative_prompts = [p.prompt] * count
         p.all_seeds = p.all_subseeds = [p.seed + i for i in range(count)]
         p.init(p.all_prompts, p.all_seeds, p.all_subseeds)
