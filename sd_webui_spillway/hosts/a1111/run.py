@@ -26,10 +26,6 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-class NothingMadeError(SpillwayError):
-    """Not one image of a request could be made."""
-
-
 class Run:
     """Everything is called from the thread that runs the job."""
 
@@ -73,6 +69,10 @@ class Run:
         self.outcomes: dict[tuple[int, int], bool] = {}
         """By iteration and place in the batch, in the order in which the webui lists its images: was it made?"""
         self.told = Told(p, placement.notices)
+        self.images: list[Any] = []
+        """What the webui's answer lists of it, grids apart and without what could not be made."""
+        self.infotexts: list[str] = []
+        """One for each image."""
         self.stopped = False
         """The user ended a batch early: interrupt or skip."""
         self.batch = self._new_batch()
@@ -282,10 +282,14 @@ class Run:
         if error is None:
             self._end_batch()
         elif isinstance(error, SpillwayError) and not self.batch.lost and p.all_seeds:
+            begun = self.batch.iteration is not None
             self.batch.lost = dict.fromkeys(range(len(self.seeds)), str(error))
             self.end_shared()
             self._record_lost()
-            self.told.notices.append(str(error))
+            if begun:
+                self.told.notices.append(str(error))
+            else:
+                self.told.lost(dict.fromkeys(range(len(p.all_seeds)), str(error)))
         for key, entry in ((KEY, self._entry), (ID_KEY, self._id_entry)):
             if p.extra_generation_params.get(key) == entry:
                 del p.extra_generation_params[key]

@@ -43,6 +43,16 @@ class InterruptedException(BaseException):
     """As the webui names it."""
 
 
+class ScriptRunner:
+    """A test fills :attr:`selectable_scripts` with objects that have a ``filename`` and ``run(p)``."""
+
+    def __init__(self) -> None:
+        self.selectable_scripts = []
+
+    def run(self, p, *args):
+        return self.selectable_scripts[args[0] - 1].run(p) if args[0] else None
+
+
 class DecodedSamples(list):
     already_decoded = True
 
@@ -91,7 +101,7 @@ class Webui:
     def _made(self) -> dict[str, types.ModuleType]:
         names = (
             "processing", "images", "shared", "devices", "sd_models", "extra_networks", "sd_samplers_common",
-            "face_restoration", "errors", "scripts",
+            "face_restoration", "errors", "scripts", "img2img",
         )  # fmt: skip
         made = {f"modules.{name}": types.ModuleType(f"modules.{name}") for name in names}
         made["modules"] = types.ModuleType("modules")
@@ -112,6 +122,24 @@ class Webui:
         made["modules.extra_networks"].activate = lambda *args: self.calls.append("activate")
         made["modules.errors"].report = lambda message, exc_info=False: self.calls.append(message)
         made["modules.scripts"].scripts_data = []
+        made["modules.scripts"].ScriptRunner = ScriptRunner
+
+        def process_batch(
+            p, input, output_dir, inpaint_mask_dir, args, to_scale=False, scale_by=1.0, use_png_info=False,  # noqa: A002
+            png_info_props=None, png_info_dir=None,
+        ):  # fmt: skip
+            results = None
+            for picture in input:
+                p.init_images = [picture]
+                processed = self.make(p)
+                if results is None:
+                    results = processed
+                else:
+                    results.images.extend(processed.images)
+                    results.infotexts.extend(processed.infotexts)
+            return results
+
+        made["modules.img2img"].process_batch = process_batch
 
         def restore_faces(np_image):
             self.reach("face")
