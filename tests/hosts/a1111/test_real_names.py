@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sd_webui_spillway.hosts.a1111.series import HEED_MISSING_IMAGES
-from tests.fakes.a1111.webui import ImageRNG, Webui
+from tests.fakes.a1111.parts import ImageRNG
+from tests.fakes.a1111.webui import Webui
 
 WEBUI = os.environ.get("SPILLWAY_A1111")
 pytestmark = pytest.mark.skipif(not WEBUI, reason="needs a real AUTOMATIC1111: SPILLWAY_A1111=<its folder>")
