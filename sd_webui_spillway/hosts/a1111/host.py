@@ -114,6 +114,9 @@ class A1111Host:
     def rungs_taken(self) -> tuple[str, ...]:
         return tuple(self._models.rungs)
 
+    def report(self, words: str) -> None:
+        self._models.report(words)
+
     def make_room(self) -> str | None:
         models = self._models
         with models.lock:
