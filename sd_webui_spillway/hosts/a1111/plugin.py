@@ -97,6 +97,7 @@ class Plugin:
             ),
             chosen.dedicated_percent,
             chosen.vae_tiling == "always",
+            chosen.spill_kind == "driver",
         )
 
 
