@@ -162,6 +162,9 @@ class JobObserver(Protocol):
 
     def stop_requested(self) -> bool: ...
 
+    def takes_step_down(self) -> bool:
+        """Whether the user has asked, since the last time this was asked, to go on with less on the card."""
+
 
 @dataclass(frozen=True)
 class HostInfo:

@@ -56,6 +56,9 @@ class SilentObserver:
     def stop_requested(self) -> bool:
         return False
 
+    def takes_step_down(self) -> bool:
+        return False
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the cells that the result file lacks, then print the table."""

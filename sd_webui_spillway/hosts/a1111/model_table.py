@@ -29,6 +29,7 @@ class PlacementChoices:
     dedicated_percent: int = 100
     """Of the card, what plans may use."""
     tile_always: bool = False
+    spills_by_driver: bool = False
 
 
 @dataclass
@@ -92,6 +93,10 @@ class ModelTable:
         with self.lock:
             return self._card_or_none() is not None
 
+    def spills_by_driver(self) -> bool:
+        """Whether ``spill`` is left to the graphics driver."""
+        return self._choices().spills_by_driver
+
     def keeps_off_card(self) -> bool:
         return self._loading_off_card or (self.job.profile if self.job else self.profile) is not Profile.DEDICATED
 
@@ -112,6 +117,8 @@ class ModelTable:
                 report=self.report,
                 whereabouts=lambda: self.whereabouts(),
                 reserved_bytes=self._reserved_bytes,
+                takes_step_down=lambda: self.job is not None and self.job.observer.takes_step_down(),
+                spills_by_driver=self.spills_by_driver,
             )
             self.attachments.append(attachment)
             words = attachment.attach(*(self.job.profile, self.job.request) if self.job else (self.profile, None))

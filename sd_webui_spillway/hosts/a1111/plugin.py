@@ -108,6 +108,7 @@ class Plugin:
             ),
             chosen.dedicated_percent,
             chosen.vae_tiling == "always",
+            chosen.spill_kind == "driver",
         )
 
 
