@@ -11,7 +11,7 @@ class SharedLedger:
     """Counts pinned bytes against the cap. Safe from any thread."""
 
     def __init__(self, cap_bytes: int = DEFAULT_CAP_BYTES) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a slab that is collected meanwhile is given back by this very thread
         self._cap_bytes = cap_bytes
         self._reserved_bytes = 0
 

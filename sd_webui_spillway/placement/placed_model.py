@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from ..errors import UnavailableError
 from ..memory.shared_ledger import SharedLedger
@@ -14,9 +17,21 @@ from .profile import NEED_LINK, PROFILES, SMALLER, Profile
 from .spill import Spilling, SpillOptions
 from .stream import Streaming, StreamOptions
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _in_turn(method: _Method) -> _Method:
+    @wraps(method)
+    def waiting(self: PlacedModel, *args: Any, **kwargs: Any) -> Any:
+        with self.turn:
+            return method(self, *args, **kwargs)
+
+    return cast("_Method", waiting)
+
 
 class PlacedModel:
-    """Owns where the weights of a model are. Not thread-safe: one job or switch at a time."""
+    """Owns where the weights of a model are. Calls of components and moves of weights take turns, from whatever thread
+    (a host may decode a preview beside the sampling); one job or switch at a time."""
 
     def __init__(
         self,
@@ -34,6 +49,7 @@ class PlacedModel:
             spill_options: for the ``spill`` profile.
             spills_by_driver: whether ``spill`` leaves the whole model on the card and the rest to the graphics driver.
         """
+        self.turn = threading.RLock()
         self.components = tuple(components)
         self.card = card
         self.ledger = ledger or SharedLedger()
@@ -57,6 +73,7 @@ class PlacedModel:
         """The next smaller placement that this card has, the way the guard's ladder goes down."""
         return next((below for below in SMALLER.get(profile, ()) if self.unavailable_because(below) is None), None)
 
+    @_in_turn
     def set_weights_budget(self, budget_bytes: int | None) -> None:
         """The most dedicated memory that weights may take under ``stream`` and ``spill``, from now on; ``None`` is half
         of what is free when the profile is applied. The smallest ring is taken even where it exceeds the budget, and so
@@ -69,11 +86,13 @@ class PlacedModel:
         or no call has been measured yet."""
         return self._streaming.predicted_step_seconds(component)
 
+    @_in_turn
     def plan_alone(self, component: Component, call: str) -> None:
         """Until the next :meth:`rest`: under ``stream``, take the other components' weights off the card for this call,
         without running out of memory first."""
         self._streaming.plan_alone(component, call)
 
+    @_in_turn
     def switch(self, profile: Profile) -> None:
         """Undo the placement in force and apply this one. The same profile again changes nothing, unless
         somebody else is to spill now.
@@ -104,6 +123,7 @@ class PlacedModel:
         placement.apply()
         self._placement = placement
 
+    @_in_turn
     def undo(self) -> None:
         """Every weight back in system memory, no hook left. Interrupted, it can be called again."""
         if self._placement is not None:
@@ -113,27 +133,31 @@ class PlacedModel:
     @contextmanager
     def component_call(self, component: Component, call: str) -> Iterator[None]:
         """Around one call of a component: its weights are where the placement wants them for it."""
-        placement = self._placement
-        if placement is None:
-            raise UnavailableError("No profile is in force, so the model cannot run.")
-        complete = False
-        try:
-            placement.enter(component, call)
-            yield
-            complete = True
-        finally:
-            placement.leave(component, call, complete=complete)
+        with self.turn:
+            placement = self._placement
+            if placement is None:
+                raise UnavailableError("No profile is in force, so the model cannot run.")
+            complete = False
+            try:
+                placement.enter(component, call)
+                yield
+                complete = True
+            finally:
+                placement.leave(component, call, complete=complete)
 
+    @_in_turn
     def repair(self) -> None:
         """After an interrupted call: every weight to where the placement wants it between calls."""
         if self._placement is not None:
             self._placement.repair()
 
+    @_in_turn
     def rest(self) -> None:
         """Between jobs: only what belongs on the card for good stays there."""
         if self._placement is not None:
             self._placement.rest()
 
+    @_in_turn
     def shrink(self, component: Component, call: str, lacking_bytes: int | None) -> str | None:
         """After this call ran out of memory: the same placement with less of it on the card, in words; ``None`` where
         there is nothing left to give."""

@@ -187,9 +187,10 @@ class OneAtATime:
         return None
 
     def _hook(self, unit: WeightUnit) -> Any:
-        def bring(module: nn.Module, args: Any) -> None:
-            del module, args
+        def bring(module: nn.Module, args: Any) -> Any:
+            del module
             self._bring(unit)
+            return self._card.bring(args)  # a host that looks where a layer's weights rest left them there
 
         return bring
 
@@ -219,8 +220,9 @@ def largest_unit_bytes(profile: Profile, components: Sequence[Component]) -> dic
 
 
 def _pieces(profile: Profile, component: Component) -> list[nn.Module]:
-    """The modules that move on their own under a profile; none where the component moves call by call."""
-    if profile is Profile.SEQUENTIAL:
+    """The modules that move on their own under a profile; none where the component moves call by call. A conditioning
+    model always does: MiDaS runs its transformer without calling it."""
+    if profile is Profile.SEQUENTIAL and component.kind is not ComponentKind.OTHER:
         pieces = [module for _, module in leaves(component.module)]
     elif profile is Profile.LOWVRAM and component.kind is ComponentKind.UNET:
         pieces = [module for _, module in blocks(component.module)]

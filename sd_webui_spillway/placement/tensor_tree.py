@@ -24,11 +24,15 @@ def tensors_in(tree: object) -> list[torch.Tensor]:
 
 
 def map_tensors(tree: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same tree with each tensor replaced; what is no list, tuple or mapping stays the same object."""
+    """The same tree with each tensor replaced; a part in which nothing was replaced stays the same object."""
     if isinstance(tree, torch.Tensor):
         return function(tree)
     if isinstance(tree, dict):
-        return {key: map_tensors(value, function) for key, value in tree.items()}
+        changed = {key: map_tensors(value, function) for key, value in tree.items()}
+        return changed if any(changed[key] is not value for key, value in tree.items()) else tree
     if isinstance(tree, (list, tuple)):
-        return type(tree)(map_tensors(value, function) for value in tree)
+        items = [map_tensors(value, function) for value in tree]
+        if all(item is value for item, value in zip(items, tree, strict=True)):
+            return tree
+        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
     return tree

@@ -157,13 +157,14 @@ class Guard:
         self, component: Component, call: str
     ) -> Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]:
         def guarded(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if component.name in self._inside:
-                return original(*args, **kwargs)
-            self._inside.add(component.name)
-            try:
-                return self._call(component, call, original, args, kwargs)
-            finally:
-                self._inside.discard(component.name)
+            with self._model.turn:
+                if component.name in self._inside:
+                    return original(*args, **kwargs)
+                self._inside.add(component.name)
+                try:
+                    return self._call(component, call, original, args, kwargs)
+                finally:
+                    self._inside.discard(component.name)
 
         return guarded
 

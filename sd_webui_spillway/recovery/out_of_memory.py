@@ -11,7 +11,7 @@ from ..units import parse_bytes
 _MESSAGES = re.compile(
     "|".join((
         r"CUDA out of memory",
-        r"CUDA error: out of memory",
+        r"CUDA (driver )?error: out of memory",
         r"HIP out of memory",
         r"HIP error: out of memory",
         r"MPS backend out of memory",
@@ -19,11 +19,13 @@ _MESSAGES = re.compile(
         r"CUBLAS_STATUS_NOT_INITIALIZED",
         r"CUDNN_STATUS_ALLOC_FAILED",
         r"CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        r"(GET|FIND) was unable to find an engine to execute this computation",
         r"Not enough memory, use lower resolution",
     ))
 )
 """How libraries below torch, and A1111's Doggettx attention, say it in a plain RuntimeError. cuBLAS reports
-NOT_INITIALIZED when its workspace does not fit as its handle is made."""
+NOT_INITIALIZED when its workspace does not fit as its handle is made. torch tries one cuDNN engine after another, lets
+each that runs out of memory pass (``aten/src/ATen/native/cudnn/Conv_v8.cpp``), and in the end found none."""
 _CUDA_MEMORY_ALLOCATION = 2
 """cudaErrorMemoryAllocation, as newest torch's AcceleratorError carries it."""
 

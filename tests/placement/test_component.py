@@ -71,5 +71,11 @@ def test_largest_unit_counts_what_stays_beside_it():
     largest = max(sum(p.nbytes for p in block.parameters()) for _, block in blocks(part.module))
     assert largest_unit_bytes(Profile.LOWVRAM, [part]) == {"unet": largest + part.module.gain.nbytes}
     assert largest_unit_bytes(Profile.MEDVRAM, [part]) == {}
-    # Called as one because of the parameter at its root, so sequential moves it call by call.
+    layer = max(sum(p.nbytes for p in leaf.parameters()) for _, leaf in leaves(part.module))
+    assert largest_unit_bytes(Profile.SEQUENTIAL, [part]) == {"unet": layer + part.module.gain.nbytes}
+
+
+def test_a_conditioning_model_is_never_cut():
+    """MiDaS has its transformer run by a function of its own, which calls neither it nor a hook on it."""
+    part = Component("depth_model", ComponentKind.OTHER, make(UNet), {"forward": ()})
     assert largest_unit_bytes(Profile.SEQUENTIAL, [part]) == {}

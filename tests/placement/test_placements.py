@@ -176,6 +176,23 @@ def test_without_a_profile_a_call_says_that_none_is_in_force():
         rig.job()
 
 
+def test_a_layer_gets_its_inputs_where_its_weights_are():
+    """Part of a host asks a weight that rests where it is, and puts the layer's inputs there (SD 3's tokens)."""
+    brought = []
+
+    class Card(SimulatedCard):
+        def bring(self, inputs):
+            brought.append(inputs)
+            return super().bring(inputs)
+
+    rig = Rig(Card(64 * 2**20), guarded=False)
+    rig.model.switch(Profile.SEQUENTIAL)
+    with torch.no_grad(), rig.model.component_call(rig.vae, "encode"):
+        rig.vae.module.encode(torch.zeros(1, 3, 16, 16))
+    layers = [layer for _, layer in leaves(rig.vae.module.encoder)]
+    assert len(brought) >= len(layers)
+
+
 def test_a_call_on_a_card_for_nothing_raises_and_leaves_nothing():
     rig = Rig(SimulatedCard(50), guarded=False)
     rig.model.switch(Profile.SEQUENTIAL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 
 import pytest
 import torch
@@ -175,6 +176,20 @@ def test_a_repair_that_does_not_fit_is_made_good_by_the_next_call(expected):
         rig.model.repair()
     assert_same(rig.run_job(), expected)
     assert rig.on_card() == {id(tensor) for tensor in weights(rig.components)}
+
+
+def test_a_switch_waits_for_a_call_of_another_thread():
+    """A host decodes previews beside the sampling; what runs out there must not take the sampling's weights away."""
+    rig = Rig(guarded=False)
+    rig.model.switch(Profile.DEDICATED)
+    switching = threading.Thread(target=rig.model.switch, args=(Profile.MEDVRAM,))
+    with rig.model.component_call(rig.unet, "forward"):
+        switching.start()
+        switching.join(0.2)
+        assert switching.is_alive()
+        assert rig.on_card() == {id(tensor) for tensor in weights(rig.components)}
+    switching.join(10)
+    assert rig.model.profile is Profile.MEDVRAM
 
 
 @pytest.mark.parametrize("profile", [Profile.AUTO, Profile.STREAM, Profile.SPILL])

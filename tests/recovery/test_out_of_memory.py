@@ -32,6 +32,9 @@ class AcceleratorError(RuntimeError):
     RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
     RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
     RuntimeError("Not enough memory, use lower resolution (max approx. 1024x1024). Need: 4.0GB free, Have:2.0GB free"),
+    RuntimeError("CUDA driver error: out of memory"),
+    RuntimeError("GET was unable to find an engine to execute this computation"),
+    RuntimeError("FIND was unable to find an engine to execute this computation"),
     AcceleratorError(2),
 ])
 def test_the_card_is_out_of_memory(error):

@@ -43,9 +43,6 @@ class Attachment:
         self.model = model
         self.components = components_of(model)
         self._card = card
-        for tensor in tensors_of(self.components):
-            if card.holds(tensor):
-                tensor.data = card.fetch(tensor.data)
         self.placed = PlacedModel(self.components, card, ledger, spills_by_driver=spills_by_driver)
         self.guard = Guard(
             self.placed, switches=switches, on_rung=on_rung, whereabouts=whereabouts,
@@ -76,6 +73,8 @@ class Attachment:
         move_rest(self.model, self.components, self._card.device)
         if profile is Profile.AUTO:
             profile = self.placer.choose(request).profile if request is not None else Profile.MEDVRAM
+        if profile is not Profile.DEDICATED:  # which takes what is on the card already for placed
+            self._bring_home()
         tried = profile
         failure = self.placer.try_place(profile)
         while failure is not None:
@@ -86,6 +85,11 @@ class Attachment:
             tried, failure = smaller, self.placer.try_place(smaller)
         self.guard.install()
         return None if tried is profile else f"the model does not fit as {profile}: it was loaded as {tried}"
+
+    def _bring_home(self) -> None:
+        for tensor in tensors_of(self.components):
+            if self._card.holds(tensor):
+                tensor.data = self._card.fetch(tensor.data)
 
     def begin_job(self, plan: JobPlan, request: ImageRequest) -> Profile:
         """Place the model for a job, to the end of which the ladder's lessons hold."""

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import SpillwayError
+from ...errors import SpillwayError, first_line
 from ...host_port import ImageRequest, JobObserver
 from ...memory.shared_ledger import SharedLedger
 from ...placement.card import Card
 from ...placement.profile import Profile
 from ...recovery.ladder import LadderSwitches, Rung
 from .attachment import Attachment
-from .takeover import mark, take_from_host
+from .takeover import give_back_to_host, mark, take_from_host
 
 logger = logging.getLogger(__name__)
 
@@ -108,23 +108,40 @@ class ModelTable:
             card = self._card_or_none()
             if card is None:
                 return
-            take_from_host(model)
-            choices = self._choices()
-            attachment = Attachment(
-                model, card, self._ledger,
-                switches=choices.switches,
-                on_rung=self._on_rung,
-                report=self.report,
-                whereabouts=lambda: self.whereabouts(),
-                reserved_bytes=self._reserved_bytes,
-                takes_step_down=lambda: self.job is not None and self.job.observer.takes_step_down(),
-                spills_by_driver=self.spills_by_driver,
-            )
-            self.attachments.append(attachment)
-            words = attachment.attach(*(self.job.profile, self.job.request) if self.job else (self.profile, None))
-            if words:
-                self.report(words)
-            self._begin(attachment)
+            try:
+                self._begin(self._attached(model, card))
+            except SpillwayError:
+                self.detach(model)
+                raise
+            except Exception as error:
+                logger.exception("a model could not be taken over")
+                self._stand_down(model, f"a model could not be taken over ({first_line(error)})")
+
+    def _attached(self, model: Any, card: Card) -> Attachment:
+        take_from_host(model)
+        attachment = Attachment(
+            model, card, self._ledger,
+            switches=self._choices().switches,
+            on_rung=self._on_rung,
+            report=self.report,
+            whereabouts=lambda: self.whereabouts(),
+            reserved_bytes=self._reserved_bytes,
+            takes_step_down=lambda: self.job is not None and self.job.observer.takes_step_down(),
+            spills_by_driver=self.spills_by_driver,
+        )
+        self.attachments.append(attachment)
+        words = attachment.attach(*(self.job.profile, self.job.request) if self.job else (self.profile, None))
+        if words:
+            self.report(words)
+        return attachment
+
+    def _stand_down(self, model: Any, because: str) -> None:
+        """Give every model back for good: one that lies as neither we nor the host expect makes no image at all."""
+        self.no_card_because = because
+        models = [model, *(other.model for other in self.attachments if other.model is not model)]
+        self.close()
+        for one in models:
+            give_back_to_host(one)
 
     def detach(self, model: Any) -> None:
         with self.lock:

@@ -34,7 +34,8 @@ class CheckpointShapes:
     def inputs(self, component: Component, call: str, request: ImageRequest) -> Inputs:
         rows = rows_per_call(component, request)
         height, width = request.height // _LATENT_FACTOR, request.width // _LATENT_FACTOR
-        dtype = fake_dtype(next(component.module.parameters()).dtype)
+        weight = next(component.module.parameters())
+        dtype = fake_dtype(torch.float16) if weight.element_size() < 4 else weight.dtype  # 8 bits are for weights only
         if component.kind is ComponentKind.VAE:
             latent = (rows, getattr(self._model, "latent_channels", 4), height, width)
             shape = latent if call == "decode" else (rows, 3, request.height, request.width)

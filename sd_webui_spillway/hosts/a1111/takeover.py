@@ -43,7 +43,7 @@ class Placements(Protocol):
 
 def install(patches: PatchSet, placements: Placements) -> None:
     """Answer the host's moves from now on, until the patches are undone."""
-    from modules import lowvram, sd_models
+    from modules import lowvram, sd_hijack_open_clip, sd_models
 
     def is_needed(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return placements.keeps_off_card() if placements.places() else bool(original(*args, **kwargs))
@@ -72,12 +72,26 @@ def install(patches: PatchSet, placements: Placements) -> None:
         if model in sd_models.model_data.loaded_sd_models:  # a model that is only being made is not whole yet
             placements.attach(model)
 
+    patches.wrap(
+        sd_hijack_open_clip.FrozenOpenCLIPEmbedderWithCustomWords, "encode_embedding_init_text", _look_up
+    )
     patches.wrap(lowvram, "is_needed", is_needed)
     patches.wrap(lowvram, "apply", apply)
     patches.wrap(lowvram, "send_everything_to_cpu", send_everything_to_cpu)
     patches.wrap(sd_models, "send_model_to_cpu", before)
     patches.wrap(sd_models, "send_model_to_trash", before)
     patches.wrap(sd_models, "send_model_to_device", send_model_to_device)
+
+
+def _look_up(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The host reads SD 2's table of words with indices on its device, before the model is placed and at other times
+    when the table rests in system memory."""
+    table = args[0].wrapped.model.token_embedding.wrapped
+    hook = table.register_forward_pre_hook(lambda layer, words: tuple(one.to(layer.weight.device) for one in words))
+    try:
+        return original(*args, **kwargs)
+    finally:
+        hook.remove()
 
 
 def _out_of_memory(work: Callable[[], Any]) -> str | None:

@@ -79,6 +79,12 @@ def test_half_precision_runs_as_under_the_hosts_autocast():
     assert ActivationMeter(Mixed().half(), counting.adapt).peak_bytes("forward", inputs) > 0
 
 
+def test_weights_of_eight_bits_too():
+    module = Mixed().half()
+    module.first.to(torch.float8_e4m3fn)
+    assert ActivationMeter(module, counting.adapt).peak_bytes("forward", inputs) > 0
+
+
 def test_an_attention_that_cannot_run_without_memory_is_counted_as_torchs():
     attention, plain = Attention(), Attention()
     counting.adapt(attention)
