@@ -10,8 +10,8 @@ from ..host_port import ImageRequest, Prediction
 from ..placement.component import Component, ComponentKind
 from ..placement.placed_model import PlacedModel
 from ..placement.profile import Profile
-from ..planning.footprint import Footprint
-from ..planning.planner import Plan, plan, predictions
+from ..planning.footprint import Footprint, UncountedError
+from ..planning.planner import Plan, plan, plan_uncounted, predictions
 from ..recovery.guard import Guard, LadderExhaustedError
 from ..recovery.out_of_memory import is_out_of_memory
 from ..units import format_bytes
@@ -28,7 +28,8 @@ class JobPlan:
     """The VAE runs in strips from the start."""
     estimated_dedicated_bytes: int | None
     notices: tuple[str, ...]
-    footprint: Footprint
+    footprint: Footprint | None
+    """``None`` is unknown: a notice says why."""
 
     def with_tiles(self) -> JobPlan:
         """The same with the VAE in strips."""
@@ -64,11 +65,14 @@ class Placer:
 
     def predict(self, request: ImageRequest) -> Mapping[Profile, Prediction]:
         """What each profile would need."""
-        return predictions(self._meter.footprint(request), self.free_bytes())
+        footprint, because = self._footprint(request)
+        if footprint is None:
+            return {profile: Prediction(None, None, because) for profile in self._meter.weights_bytes()}
+        return predictions(footprint, self.free_bytes())
 
     def choose(self, request: ImageRequest) -> Plan:
         """What ``auto`` would take now."""
-        return plan(self._meter.footprint(request), self.free_bytes())
+        return self._plan(*self._footprint(request), self.free_bytes())
 
     def switch(self, profile: Profile) -> None:
         """Place the model so for good.
@@ -93,7 +97,8 @@ class Placer:
     def try_place(self, profile: Profile) -> str | None:
         """Place the model so; why it did not fit, or ``None`` where it did."""
         try:
-            self._placed.switch(profile)
+            with self._guard.between_calls():
+                self._placed.switch(profile)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -102,13 +107,15 @@ class Placer:
 
     def plan_job(self, request: ImageRequest, profile: Profile) -> JobPlan:
         """Decide how to place the model for this request."""
-        footprint, free = self._meter.footprint(request), self.free_bytes()
-        tiled, notices = False, []
+        (footprint, because), free = self._footprint(request), self.free_bytes()
+        tiled, estimate, notices = False, None, [because] if because else []
         if profile is Profile.AUTO:
-            chosen = plan(footprint, free)
-            notices.append(f"auto chose {chosen.reason}")
+            chosen = self._plan(footprint, because, free)
+            notices = [f"auto chose {chosen.reason}"]
             profile, tiled, estimate = chosen.profile, chosen.tiled, chosen.peak_bytes
-        else:
+        if footprint is None:
+            return JobPlan(profile, tiled, None, tuple(notices), None)
+        if estimate is None:
             estimate = footprint.peak_bytes(profile)
         if profile is Profile.SPILL:
             tiled = footprint.strips_beside_spilled(free)
@@ -123,30 +130,47 @@ class Placer:
         Raises:
             LadderExhaustedError: not even the largest layer fits.
         """
-        self._placed.set_weights_budget(job.footprint.weights_budget(self.free_bytes(), job.profile))
-        profile = self._place_or_smaller(job.profile)
+        footprint = job.footprint
+        self._placed.set_weights_budget(
+            footprint.weights_budget(self.free_bytes(), job.profile) if footprint is not None else None
+        )
+        profile = self.place_or_smaller(job.profile)
         components = {component.name: component for component in self._placed.components}
         for component in components.values():
             if job.tiled:
                 for call in component.tileable:
                     self._guard.plan_tiled(component, call)
-            if component.kind is ComponentKind.UNET:
-                self._plan_rows(job, component, request, profile)
+            if component.kind is ComponentKind.UNET and footprint is not None:
+                self._plan_rows(footprint, component, request, profile)
+        if footprint is None:
+            return profile
         free = self.free_bytes()
-        budget = job.footprint.weights_budget(free) or 0
-        for need in job.footprint.calls:
-            if job.footprint.overhead.needed_bytes(budget, need.activations(tiled=job.tiled)) > free:
+        budget = footprint.weights_budget(free) or 0
+        for need in footprint.calls:
+            if footprint.overhead.needed_bytes(budget, need.activations(tiled=job.tiled)) > free:
                 self._placed.plan_alone(components[need.component], need.call)
         return profile
 
-    def _plan_rows(self, job: JobPlan, unet: Component, request: ImageRequest, profile: Profile) -> None:
+    def _footprint(self, request: ImageRequest) -> tuple[Footprint | None, str]:
+        """The request's; where it is unknown, ``None`` and why."""
+        try:
+            return self._meter.footprint(request), ""
+        except UncountedError as error:
+            return None, str(error)
+
+    def _plan(self, footprint: Footprint | None, because: str, free_bytes: int) -> Plan:
+        if footprint is None:
+            return plan_uncounted(self._meter.weights_bytes(), free_bytes, because)
+        return plan(footprint, free_bytes)
+
+    def _plan_rows(self, footprint: Footprint, unet: Component, request: ImageRequest, profile: Profile) -> None:
         """A batch too large even for the smallest placement is split before it runs out."""
         free, rows = self.free_bytes(), rows_per_call(unet, request)
-        need = next((need for need in job.footprint.calls if need.component == unet.name), None)
+        need = next((need for need in footprint.calls if need.component == unet.name), None)
         if need is None or rows < 2 or profile is Profile.DEDICATED:
             return
         weights = need.weights_bytes.get(profile, need.whole_bytes)
-        overhead = job.footprint.overhead
+        overhead = footprint.overhead
         while rows > 1 and overhead.needed_bytes(weights, need.activation_bytes * rows // rows_per_call(
             unet, request
         )) > free:
@@ -155,7 +179,12 @@ class Placer:
             self._guard.plan_rows(unet, next(iter(unet.calls)), rows)
             self._report(f"the batch does not fit at once as {profile}: {rows} of its rows run at a time")
 
-    def _place_or_smaller(self, profile: Profile) -> Profile:
+    def place_or_smaller(self, profile: Profile) -> Profile:
+        """Place the model so, or as the next smaller profile where its weights alone do not fit; returns which.
+
+        Raises:
+            LadderExhaustedError: not even the largest layer fits.
+        """
         while True:
             failure = self.try_place(profile)
             if failure is None:
@@ -163,7 +192,10 @@ class Placer:
             self._card.release_cached()
             smaller = self._placed.smaller(profile)
             if smaller is None:
-                raise LadderExhaustedError("The model's largest layer does not fit on the card.", detail=failure)
+                raise LadderExhaustedError(
+                    f"The model's largest layer does not fit on the card: {format_bytes(self._card.free_bytes())} of "
+                    f"{format_bytes(self._card.limit_bytes)} are free.", detail=failure,
+                )
             limit = format_bytes(self._card.limit_bytes)
             self._report(f"the model does not fit in {limit} as {profile}: went from {profile} to {smaller}")
             profile = smaller

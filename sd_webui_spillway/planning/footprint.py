@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..errors import UnavailableError
 from ..placement.profile import Profile
 from ..units import MIB
+
+
+class UncountedError(UnavailableError):
+    """What a request needs is unknown; the sentence says why."""
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,28 @@ class Plan:
 
     profile: Profile
     tiled: bool
-    peak_bytes: int
+    peak_bytes: int | None
+    """``None`` is unknown."""
     reason: str
+
+
+def plan_uncounted(weights: Mapping[Profile, int], free_bytes: int, because: str) -> Plan:
+    """Where nobody knows what the activations take: the fastest placement whose weights leave them half of what is
+    free, or the smallest.
+
+    Args:
+        weights: the least that each profile's weights take on the card at once, of the profiles that the card has.
+    """
+    passed_over = {Profile.SPILL} if Profile.STREAM in weights else set()
+    candidates = [
+        profile for profile in dict.fromkeys(profile for profile, _ in CANDIDATES)
+        if profile in weights and profile not in passed_over
+    ]
+    chosen = next((profile for profile in candidates if weights[profile] * 2 <= free_bytes), candidates[-1])
+    return Plan(
+        chosen, False, None, f"{chosen}, by its weights alone: {format_bytes(weights[chosen])} of the "
+        f"{format_bytes(free_bytes)} that are free. {because}",
+    )
 
 
 def plan(footprint: Footprint, free_bytes: int) -> Plan:

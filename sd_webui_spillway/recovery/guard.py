@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -95,6 +96,8 @@ class Guard:
         self._patches: PatchSet | None = None
         self._inside: set[str] = set()
         """Components whose call is running: what a call calls of its own component is part of it."""
+        self._lock = threading.RLock()
+        """Held during a call: a host that decodes previews beside the sampling does so in another thread."""
 
     def install(self) -> None:
         """Wrap every component's calls. A second time does nothing."""
@@ -120,6 +123,12 @@ class Guard:
         finally:
             self.settle(profile)
 
+    @contextmanager
+    def between_calls(self) -> Iterator[None]:
+        """Around a change of the placement: no call of another thread runs meanwhile."""
+        with self._lock:
+            yield
+
     def settle(self, profile: Profile | None) -> None:
         """End a job: forget what the ladder learnt, and place the model so.
 
@@ -130,9 +139,10 @@ class Guard:
         words = ""
         for _ in range(2):
             try:
-                self._model.rest()
-                if profile is not None:
-                    self._model.switch(profile)
+                with self.between_calls():
+                    self._model.rest()
+                    if profile is not None:
+                        self._model.switch(profile)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -154,13 +164,14 @@ class Guard:
         self, component: Component, call: str
     ) -> Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]:
         def guarded(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if component.name in self._inside:
-                return original(*args, **kwargs)
-            self._inside.add(component.name)
-            try:
-                return self._call(component, call, original, args, kwargs)
-            finally:
-                self._inside.discard(component.name)
+            with self._lock:
+                if component.name in self._inside:
+                    return original(*args, **kwargs)
+                self._inside.add(component.name)
+                try:
+                    return self._call(component, call, original, args, kwargs)
+                finally:
+                    self._inside.discard(component.name)
 
         return guarded
 
@@ -223,7 +234,7 @@ class Guard:
     ) -> tuple[Any, _Failure | None]:
         """One try. Whoever recovers does so after this has returned, with the traceback and its tensors gone."""
         rows = rows_of(args, kwargs)
-        at_once = memory.rows_per_call
+        at_once = memory.rows_per_call if self._whole_batch_because(component) is None else None
         try:
             if rows is not None and at_once is not None and at_once < rows:
                 once = self._once(component, call, memory, original)

@@ -19,6 +19,7 @@ from ..footprint_meter import FootprintMeter
 from ..placer import JobPlan, Placer
 from .components import components_of, move_rest, tensors_of, whole_batch_because
 from .shapes import CheckpointShapes
+from .token_merging import unmerged
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +51,10 @@ class Attachment:
             whole_batch_because=whole_batch_because,
         )
         overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD
-        meter = FootprintMeter(
-            self.components, CheckpointShapes(model), overhead, ledger if card.no_link_because is None else None
-        )
+        with unmerged(model):
+            meter = FootprintMeter(
+                self.components, CheckpointShapes(model), overhead, ledger if card.no_link_because is None else None
+            )
         self.placer = Placer(self.placed, self.guard, meter, report, reserved_bytes)
         self._job_before: Profile | None = None
         self._in_job = False
@@ -67,22 +69,18 @@ class Attachment:
         embeddings change."""
         return [c.module for c in components_of(self.model)] == [c.module for c in self.components]
 
-    def attach(self, profile: Profile, request: ImageRequest) -> str | None:
+    def attach(self, profile: Profile, request: ImageRequest) -> None:
         """Take the model over under a profile (``auto``: whichever suits this request), or under the next smaller one
-        that fits; in words what was done instead of what was asked."""
+        that fits.
+
+        Raises:
+            LadderExhaustedError: none does. The model rests in system memory, and the next job tries again.
+        """
         move_rest(self.model, self.components, self._card.device)
+        self.guard.install()
         if profile is Profile.AUTO:
             profile = self.placer.choose(request).profile
-        tried = profile
-        failure = self.placer.try_place(profile)
-        while failure is not None:
-            self._card.release_cached()
-            smaller = self.placed.smaller(tried)
-            if smaller is None:
-                raise SpillwayError("The model's largest layer does not fit on the card.", detail=failure)
-            tried, failure = smaller, self.placer.try_place(smaller)
-        self.guard.install()
-        return None if tried is profile else f"the model does not fit as {profile}: it was loaded as {tried}"
+        self.placer.place_or_smaller(profile)
 
     def begin_job(self, plan: JobPlan, request: ImageRequest) -> Profile:
         """Place the model for a job, to the end of which the ladder's lessons hold."""

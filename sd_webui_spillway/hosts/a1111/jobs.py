@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from ...host_port import JobResult
+from ...recovery.guard import LadderExhaustedError
 from ...recovery.method_patch import PatchSet
 from ...session import Session
 from .asked import request_of
@@ -15,7 +17,8 @@ from .engine_port import Engine
 from .faces import Faces
 from .lora_errors import LoraErrors
 from .pictures import Pictures
-from .run import NothingMadeError, Run
+from .results import answered, nothing_made
+from .run import Run
 from .stages import Stages
 from .unharmed import Unharmed
 from .warmth import Warmth
@@ -25,8 +28,8 @@ from .xyz import cap_asked
 class JobWatch:
     """txt2img, img2img, each cell of an X/Y/Z plot, each file of a batch folder, each request of the API.
 
-    Where no job can be had (the session is busy or closed, the models cannot be placed), the webui works on as if
-    nothing watched it, and the reason is logged once.
+    Where no job can be had (the session is busy or closed), the webui works on as if nothing watched it, and the reason
+    is logged once. Where the model does not fit on the card however small it is placed, nothing is tried.
     """
 
     def __init__(self, session: Session, engine: Engine) -> None:
@@ -63,8 +66,11 @@ class JobWatch:
         if outer is not None:
             with outer.joined():
                 return original(*args, **kwargs)
-        stack = ExitStack()
-        run = self._begin(args[0] if args else kwargs["p"], stack)
+        stack, p = ExitStack(), args[0] if args else kwargs["p"]
+        try:
+            run = self._begin(p, stack)
+        except LadderExhaustedError as no_room:
+            return nothing_made(p, f"Nothing could be made: {no_room}")
         if run is None:
             return original(*args, **kwargs)
         processed, error = None, None
@@ -76,14 +82,19 @@ class JobWatch:
         finally:
             self._end(run, stack, error)
             del error  # a traceback and its tensors would outlive the job
-        return _answered(run, processed)
+        return answered(run, processed)
 
     def _begin(self, p: Any, stack: ExitStack) -> Run | None:
-        run = None
+        run = no_room = None
         with self._unharmed("This request is made without Spillway, because no job can be begun"):
-            run = self._open(p, stack)
+            try:
+                run = self._open(p, stack)
+            except LadderExhaustedError as error:
+                no_room = error
         if run is None:
             self._close(stack)
+            if no_room is not None:
+                raise no_room
             return None
         self._run, self._thread = run, threading.get_ident()
         return run
@@ -95,7 +106,11 @@ class JobWatch:
         stack.enter_context(cap_asked(self._session, p))
         job = stack.enter_context(self._session.foreign_job(request, asked))
         profile = asked or self._session.settings.profile
-        placement = stack.enter_context(self._engine.job(request, profile, job.tracker))
+        try:
+            placement = stack.enter_context(self._engine.job(request, profile, job.tracker))
+        except LadderExhaustedError as error:
+            job.result = JobResult(job.job_id, (), notices=(str(error),))
+            raise
         if self._patches is not None:
             self._lora.install(self._patches)
         stack.enter_context(self._lora.watching())
@@ -121,23 +136,3 @@ def _wait_for_loading() -> None:
     runs the text encoder; that is not to be placed anew meanwhile."""
     with importlib.import_module("modules.sd_models").model_data.lock:
         pass
-
-
-def _answered(run: Run, processed: Any) -> Any:
-    """The webui's answer with our sentences in it.
-
-    Raises:
-        NothingMadeError: nothing at all could be made, and a program asked. A script (an X/Y/Z plot) gets an empty
-            answer instead, since it may have images of earlier calls; so does a person, with the sentence below it.
-    """
-    p = run.p
-    processed.spillway_notices = tuple(run.said)
-    if run.nothing_made and getattr(p, "is_api", False) and not _script_at_work(p):
-        raise NothingMadeError(" ".join(run.losses))
-    return processed
-
-
-def _script_at_work(p: Any) -> bool:
-    """The first of the script arguments is the number of the script that was chosen, 0 for none."""
-    arguments = p.script_args
-    return bool(arguments) and bool(arguments[0])

@@ -13,6 +13,7 @@ from ...host_port import ImageRequest, JobObserver
 from ...memory.shared_ledger import SharedLedger
 from ...placement.card import Card
 from ...placement.profile import Profile
+from ...recovery.guard import LadderExhaustedError
 from ...recovery.ladder import LadderSwitches, Rung
 from .attachment import Attachment
 from .takeover import mark, take_from_host
@@ -112,11 +113,16 @@ class ModelTable:
                 reserved_bytes=self._reserved_bytes,
             )
             self.attachments.append(attachment)
-            words = attachment.attach(
-                self.job.profile if self.job else self.profile, self.job.request if self.job else default_request(model)
-            )
-            if words:
-                self.report(words)
+            self.mark(attachment)
+            job = self.job
+            try:
+                attachment.attach(job.profile if job else self.profile, job.request if job else default_request(model))
+            except LadderExhaustedError as error:
+                self.detach(model)
+                if job is not None:
+                    raise
+                logger.warning("the checkpoint rests in system memory until a job asks for it. %s", error)
+                return
             self._begin(attachment)
 
     def detach(self, model: Any) -> None:

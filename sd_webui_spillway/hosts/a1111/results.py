@@ -1,9 +1,12 @@
-"""The webui's answer without the dark images that stand for those that could not be made."""
+"""The webui's answer: with our sentences, and without the dark images that stand for those that could not be made."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from .run import NothingMadeError, Run
 
 _PER_IMAGE = ("all_prompts", "all_negative_prompts", "all_seeds", "all_subseeds")
 
@@ -43,3 +46,37 @@ def without_placeholders(
 
 def _kept(items: Sequence[Any], made: Sequence[bool], group: int = 1) -> list[Any]:
     return [item for index, item in enumerate(items) if made[index // group]]
+
+
+def answered(run: Run, processed: Any) -> Any:
+    """The webui's answer with our sentences in it.
+
+    Raises:
+        NothingMadeError: nothing at all could be made, and a program asked. A script (an X/Y/Z plot) gets an empty
+            answer instead, since it may have images of earlier calls; so does a person, with the sentence below it.
+    """
+    processed.spillway_notices = tuple(run.said)
+    if run.nothing_made and _is_program(run.p):
+        raise NothingMadeError(" ".join(run.losses))
+    return processed
+
+
+def nothing_made(p: Any, sentence: str) -> Any:
+    """The webui's answer to a request that nothing was tried for: as :func:`answered`.
+
+    Raises:
+        NothingMadeError: a program asked.
+    """
+    if _is_program(p):
+        raise NothingMadeError(sentence)
+    p.comment(sentence)
+    processed = importlib.import_module("modules.processing").Processed(p, [], p.seed)
+    processed.spillway_notices = (sentence,)
+    return processed
+
+
+def _is_program(p: Any) -> bool:
+    """Whether nobody but a program reads the answer. The first of the script arguments is the number of the script that
+    was chosen, 0 for none."""
+    arguments = p.script_args
+    return bool(getattr(p, "is_api", False)) and not (bool(arguments) and bool(arguments[0]))

@@ -119,7 +119,10 @@ class Run:
         with self._unharmed("The records of a batch are not complete"):
             if self.batch.iteration is not None:
                 self._end_batch()
-                self.batch = Batch(self._job.job_id, self._placement, self._engine, self.batch.left_over_seconds())
+                self.batch = Batch(
+                    self._job.job_id, self._placement, self._engine, self.batch.left_over_seconds(),
+                    len(self._engine.rungs_taken()),
+                )
             self.batch.warm_up = not self._warmth.is_warm(p, self._engine)
             self.observer.batch(p.iteration)
         self.batch.iteration = p.iteration
