@@ -176,8 +176,8 @@ class Placer:
         )) > free:
             rows = (rows + 1) // 2
         if rows < rows_per_call(unet, request):
-            self._guard.plan_rows(unet, next(iter(unet.calls)), rows)
-            self._report(f"the batch does not fit at once as {profile}: {rows} of its rows run at a time")
+            words = f"the batch does not fit at once as {profile}: {rows} of its rows run at a time"
+            self._guard.plan_rows(unet, next(iter(unet.calls)), rows, words)
 
     def place_or_smaller(self, profile: Profile) -> Profile:
         """Place the model so, or as the next smaller profile where its weights alone do not fit; returns which.

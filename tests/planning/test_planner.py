@@ -8,7 +8,7 @@ import pytest
 
 from sd_webui_spillway.placement.profile import Profile
 from sd_webui_spillway.planning.footprint import AllocatorOverhead, CallNeed, Footprint
-from sd_webui_spillway.planning.planner import CANDIDATES, plan, predictions
+from sd_webui_spillway.planning.planner import CANDIDATES, plan, plan_uncounted, predictions
 from sd_webui_spillway.units import GIB, MIB
 
 
@@ -179,3 +179,18 @@ def test_predictions_say_what_fits_and_what_lacks():
     roomy = predictions(footprint(), 24 * GIB)[Profile.DEDICATED]
     assert roomy.fits
     assert roomy.note == "Fits: 24.0 GiB are free."
+
+
+@pytest.mark.parametrize(("free", "profile"), [
+    (13.0, Profile.DEDICATED), (12.9, Profile.MEDVRAM), (9.9, Profile.LOWVRAM), (0.9, Profile.SEQUENTIAL),
+    (0.1, Profile.SEQUENTIAL),
+])
+def test_where_activations_are_unknown_weights_alone_decide(free, profile):
+    weights = {Profile.DEDICATED: 6.5, Profile.MEDVRAM: 5.0, Profile.LOWVRAM: 0.5, Profile.SEQUENTIAL: 0.25}
+    sizes = {name: int(size * GIB) for name, size in weights.items()}
+    chosen = plan_uncounted(sizes, int(free * GIB), "What the UNet takes is unknown, because it is odd.")
+    assert (chosen.profile, chosen.peak_bytes, chosen.tiled) == (profile, None, False)
+    assert chosen.reason.endswith(" that are free. What the UNet takes is unknown, because it is odd.")
+    sizes |= {Profile.STREAM: GIB // 4, Profile.SPILL: 0}
+    assert plan_uncounted(sizes, int(0.1 * GIB), "").profile is Profile.SEQUENTIAL
+    assert plan_uncounted(sizes, int(3 * GIB), "").profile is Profile.STREAM
