@@ -27,6 +27,7 @@ class JobPlan:
     tiled: bool
     """The VAE runs in strips from the start."""
     estimated_dedicated_bytes: int | None
+    """``None`` is unknown: a notice says why."""
     notices: tuple[str, ...]
     footprint: Footprint
 
@@ -72,7 +73,13 @@ class Placer:
 
     def choose(self, request: ImageRequest) -> Plan:
         """What ``auto`` would take now."""
-        return plan(self._footprint(request), self.free_bytes())
+        footprint = self._footprint(request)
+        chosen = plan(footprint, self.free_bytes())
+        if footprint.unknown_because is None:
+            return chosen
+        return replace(
+            chosen, peak_bytes=None, reason=f"{chosen.reason} That is a guess, because {footprint.unknown_because}."
+        )
 
     def _footprint(self, request: ImageRequest) -> Footprint:
         """``spill`` is in it where it is ours: what the driver moves, nobody can plan."""
@@ -113,19 +120,20 @@ class Placer:
         """Decide how to place the model for this request."""
         footprint, free = self._footprint(request), self.free_bytes()
         tiled, notices = False, []
+        estimate: int | None
         if profile is Profile.AUTO:
-            chosen = plan(footprint, free)
+            chosen = self.choose(request)
             notices.append(f"auto chose {chosen.reason}")
             profile, tiled, estimate = chosen.profile, chosen.tiled, chosen.peak_bytes
         else:
             estimate = footprint.peak_bytes(profile if footprint.offers(profile) else Profile.DEDICATED)
+            if footprint.unknown_because is not None:
+                notices.append(f"what this job needs is a guess, because {footprint.unknown_because}")
         ours = profile in (Profile.STREAM, Profile.SPILL) and footprint.offers(profile)
         if profile is Profile.SPILL and ours:
             tiled = footprint.strips_beside_spilled(free)
         if ours:
             estimate = footprint.peak_bytes_within(free, profile, tiled=tiled)
-        if footprint.unknown_because is not None:
-            notices.append(f"what this job needs is a guess, because {footprint.unknown_because}")
         known = estimate if footprint.unknown_because is None else None
         return JobPlan(profile, tiled, known, tuple(notices), footprint)
 
@@ -136,41 +144,46 @@ class Placer:
         Raises:
             LadderExhaustedError: not even the largest layer fits.
         """
-        self._placed.set_weights_budget(job.footprint.weights_budget(self.free_bytes(), job.profile))
-        profile = self._place_or_smaller(job.profile)
+        footprint = job.footprint
+        self._placed.set_weights_budget(footprint.weights_budget(self.free_bytes(), job.profile))
+        profile = self.place_or_smaller(job.profile)
         components = {component.name: component for component in self._placed.components}
         for component in components.values():
             if job.tiled:
                 for call in component.tileable:
                     self._guard.plan_tiled(component, call)
             if component.kind is ComponentKind.UNET:
-                self._plan_rows(job, component, request, profile)
+                self._plan_rows(footprint, component, request, profile)
         free = self.free_bytes()
-        budget = job.footprint.weights_budget(free) or 0
-        for need in job.footprint.calls:
-            if job.footprint.overhead.needed_bytes(budget, need.activations(tiled=job.tiled)) > free:
+        budget = footprint.weights_budget(free) or 0
+        for need in footprint.calls:
+            if footprint.overhead.needed_bytes(budget, need.activations(tiled=job.tiled)) > free:
                 self._placed.plan_alone(components[need.component], need.call)
         return profile
 
-    def _plan_rows(self, job: JobPlan, unet: Component, request: ImageRequest, profile: Profile) -> None:
+    def _plan_rows(self, footprint: Footprint, unet: Component, request: ImageRequest, profile: Profile) -> None:
         """A batch too large even for the smallest placement is split before it runs out."""
         free, rows = self.free_bytes(), rows_per_call(unet, request)
-        need = next((need for need in job.footprint.calls if need.component == unet.name), None)
-        whole = profile is Profile.DEDICATED or not job.footprint.offers(profile)
-        if need is None or rows < 2 or whole:
+        need = next((need for need in footprint.calls if need.component == unet.name), None)
+        if need is None or rows < 2 or profile is Profile.DEDICATED or not footprint.offers(profile):
             return
         weights = need.weights_bytes.get(profile, need.whole_bytes)
-        overhead = job.footprint.overhead
+        overhead = footprint.overhead
         while rows > 1 and overhead.needed_bytes(weights, need.activation_bytes * rows // rows_per_call(
             unet, request
         )) > free:
             rows = (rows + 1) // 2
         if rows < rows_per_call(unet, request):
-            self._guard.plan_rows(unet, next(iter(unet.calls)), rows)
             parts = -(-rows_per_call(unet, request) // rows)
-            self._report(f"the batch does not fit at once as {profile}: each step runs in {parts} parts")
+            words = f"the batch does not fit at once as {profile}: each step runs in {parts} parts"
+            self._guard.plan_rows(unet, next(iter(unet.calls)), rows, words)
 
-    def _place_or_smaller(self, profile: Profile) -> Profile:
+    def place_or_smaller(self, profile: Profile) -> Profile:
+        """Place the model so, or as the next smaller profile where its weights alone do not fit; returns which.
+
+        Raises:
+            LadderExhaustedError: not even the largest layer fits.
+        """
         while True:
             failure = self.try_place(profile)
             if failure is None:
@@ -178,7 +191,10 @@ class Placer:
             self._card.release_cached()
             smaller = self._placed.smaller(profile)
             if smaller is None:
-                raise LadderExhaustedError("The model's largest layer does not fit on the card.", detail=failure)
+                raise LadderExhaustedError(
+                    f"The model's largest layer does not fit on the card: {format_bytes(self._card.free_bytes())} of "
+                    f"{format_bytes(self._card.limit_bytes)} are free.", detail=failure,
+                )
             limit = format_bytes(self._card.limit_bytes)
             self._report(f"the model does not fit in {limit} as {profile}: went from {profile} to {smaller}")
             profile = smaller

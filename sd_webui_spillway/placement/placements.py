@@ -129,9 +129,11 @@ class OneAtATime:
         self._components = components
         self._resident: WeightUnit | None = None
         self._by_call: dict[tuple[str, str], WeightUnit] = {}
-        self._by_module: list[tuple[nn.Module, WeightUnit]] = []
+        self._by_module: list[tuple[nn.Module, Callable[[nn.Module, Any], None]]] = []
         self._held: dict[str, WeightUnit] = {}
         """What a component needs throughout a call beside the unit in use."""
+        self._called: str | None = None
+        """The component whose call is running. A layer that somebody calls by itself runs where its weights rest."""
         self._handles: list[RemovableHandle] = []
         slots = SlotTable(keep_masters=True)
         for component in components:
@@ -147,14 +149,14 @@ class OneAtATime:
         for module in pieces:
             unit = WeightUnit(slots.slots_of([module]))
             if unit.slots:
-                self._by_module.append((module, unit))
+                self._by_module.append((module, self._hook(component.name, unit)))
         self._held[component.name] = WeightUnit(slots.slots_of([component.module], without=pieces))
 
     def apply(self) -> None:
         for slot in self._slots:
             self._card.resting(slot.tensor)
-        for module, unit in self._by_module:
-            self._handles.append(module.register_forward_pre_hook(self._hook(unit), prepend=True))
+        for module, hook in self._by_module:
+            self._handles.append(module.register_forward_pre_hook(hook, prepend=True))
 
     def undo(self) -> None:
         self.rest()  # first: interrupted, it leaves a placement that still works
@@ -168,8 +170,10 @@ class OneAtATime:
             return
         self._make_room()
         self._held[component.name].load(self._card)
+        self._called = component.name
 
     def leave(self, component: Component, call: str, *, complete: bool) -> None:
+        self._called = None
         held = self._held.get(component.name)
         if held is not None:
             held.evict(self._card)
@@ -186,9 +190,11 @@ class OneAtATime:
         """The units are what they are."""
         return None
 
-    def _hook(self, unit: WeightUnit) -> Any:
+    def _hook(self, component: str, unit: WeightUnit) -> Callable[[nn.Module, Any], Any]:
         def bring(module: nn.Module, args: Any) -> Any:
             del module
+            if self._called != component:
+                return None
             self._bring(unit)
             return self._card.bring(args)  # a host that looks where a layer's weights rest left them there
 

@@ -110,8 +110,10 @@ def without_fused_attention(module: nn.Module) -> None:
 
 def fake_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type to count with: bfloat16 for float16, because on the CPU, where the count runs, torch has its memory-
-    saving attention for one and not, in older versions, for the other. Both are two bytes."""
-    return torch.bfloat16 if dtype is torch.float16 else dtype
+    saving attention for one and not, in older versions, for the other. Both are two bytes. Numbers of one byte are
+    only stored so, and computed with as two."""
+    narrow = dtype is torch.float16 or (dtype.is_floating_point and dtype.itemsize == 1)
+    return torch.bfloat16 if narrow else dtype
 
 
 class LiveBytesMode(TorchDispatchMode):

@@ -32,7 +32,8 @@ class Plan:
 
     profile: Profile
     tiled: bool
-    peak_bytes: int
+    peak_bytes: int | None
+    """``None`` is unknown."""
     reason: str
 
 

@@ -149,9 +149,11 @@ class Guard:
         """Run this call in strips, if it can, from the start of the job, without failing first."""
         self._remembered(component, call).tiled = can_tile(component, call)
 
-    def plan_rows(self, component: Component, call: str, rows: int) -> None:
-        """Run this call with at most so many rows at once, from the start of the job, without failing first."""
-        self._remembered(component, call).rows_per_call = max(1, rows)
+    def plan_rows(self, component: Component, call: str, rows: int, words: str = "") -> None:
+        """Run this call with at most so many rows at once, from the start of the job, without failing first; say so in
+        these words when it first does."""
+        memory = self._remembered(component, call)
+        memory.rows_per_call, memory.planned = max(1, rows), words
 
     def _wrapper(
         self, component: Component, call: str
@@ -237,9 +239,12 @@ class Guard:
     ) -> tuple[Any, _Failure | None]:
         """One try. Whoever recovers does so after this has returned, with the traceback and its tensors gone."""
         rows = rows_of(args, kwargs)
-        at_once = memory.rows_per_call
+        at_once = memory.rows_per_call if self._whole_batch_because(component) is None else None
         try:
             if rows is not None and at_once is not None and at_once < rows:
+                if memory.planned:
+                    self._on_rung(Rung(RungKind.SPLIT_ROWS, memory.planned))
+                    memory.planned = ""
                 once = self._once(component, call, memory, original)
                 return call_by_rows(once, args, kwargs, rows, at_once), None
             return self._once(component, call, memory, original)(*args, **kwargs), None

@@ -53,6 +53,8 @@ class CallMemory:
 
     tiled: bool = False
     rows_per_call: int | None = None
+    planned: str = ""
+    """The words of a split that was planned, until it is made."""
 
 
 def climb(

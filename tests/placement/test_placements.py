@@ -200,3 +200,17 @@ def test_a_call_on_a_card_for_nothing_raises_and_leaves_nothing():
         _through_placement(rig)
     rig.model.repair()
     assert rig.on_card() == set()
+
+
+@pytest.mark.parametrize("profile", [Profile.LOWVRAM, Profile.SEQUENTIAL])
+def test_a_layer_called_by_itself_runs_where_its_weights_rest(profile):
+    rig = Rig()
+    rig.model.switch(profile)
+    layer = next(leaf for _, leaf in leaves(rig.unet.module) if isinstance(leaf, torch.nn.Conv2d))
+    with torch.no_grad():
+        layer(torch.zeros(1, layer.in_channels, 4, 4))
+    assert rig.card.used_bytes() == 0
+    rig.run_job()
+    with torch.no_grad():
+        layer(torch.zeros(1, layer.in_channels, 4, 4))
+    assert rig.card.used_bytes() == 0

@@ -66,25 +66,21 @@ class Attachment:
         embeddings change."""
         return [c.module for c in components_of(self.model)] == [c.module for c in self.components]
 
-    def attach(self, profile: Profile, request: ImageRequest | None) -> str | None:
-        """Take the model over under a profile, or under the next smaller one that fits; in words what was done instead
-        of what was asked. ``auto`` takes what suits this request; before there is one, what takes nothing in advance:
-        to choose it would have to count, and the host is still loading."""
+    def attach(self, profile: Profile, request: ImageRequest | None) -> None:
+        """Take the model over under a profile, or under the next smaller one that fits. ``auto`` takes what suits this
+        request; before there is one, what takes nothing in advance: to choose it would have to count, and the host is
+        still loading.
+
+        Raises:
+            LadderExhaustedError: none fits. The model rests in system memory, and the next job tries again.
+        """
         move_rest(self.model, self.components, self._card.device)
+        self.guard.install()
         if profile is Profile.AUTO:
             profile = self.placer.choose(request).profile if request is not None else Profile.MEDVRAM
         if profile is not Profile.DEDICATED:  # which takes what is on the card already for placed
             self._bring_home()
-        tried = profile
-        failure = self.placer.try_place(profile)
-        while failure is not None:
-            self._card.release_cached()
-            smaller = self.placed.smaller(tried)
-            if smaller is None:
-                raise SpillwayError("The model's largest layer does not fit on the card.", detail=failure)
-            tried, failure = smaller, self.placer.try_place(smaller)
-        self.guard.install()
-        return None if tried is profile else f"the model does not fit as {profile}: it was loaded as {tried}"
+        self.placer.place_or_smaller(profile)
 
     def _bring_home(self) -> None:
         for tensor in tensors_of(self.components):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -11,6 +11,7 @@ from torch.nn import functional
 
 _OPTIMISED_IN = "modules.sd_hijack_optimizations"
 _LORA_KNOWS_IT_BY = "network_layer_name"
+_MERGES_TOKENS = "ToMeBlock"
 
 
 def adapt(copy: nn.Module) -> None:
@@ -18,10 +19,13 @@ def adapt(copy: nn.Module) -> None:
 
     The built-in LoRA would back up weights and edit them in every layer that carries its name. Of the host's attentions
     one runs on a GPU only, others cut their work by what is free at the moment, and all read the hypernetworks of the
-    job before: none needs more than torch's own, which saves memory as well.
+    job before: none needs more than torch's own, which saves memory as well. Token merging is told the picture's size
+    by a hook, which a copy has not; without it a block takes what it takes at most.
     """
     for part in copy.modules():
         vars(part).pop(_LORA_KNOWS_IT_BY, None)
+        if type(part).__name__ == _MERGES_TOKENS:
+            part.__class__ = cast("Any", type(part))._parent
         if type(part).forward.__module__ == _OPTIMISED_IN:
             part.forward = MethodType(_attend if hasattr(part, "to_q") else _attend_to_picture, part)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from ...errors import SpillwayError
+from ...host_port import JobResult
+from ...recovery.guard import LadderExhaustedError
 from ...recovery.method_patch import PatchSet
 from ...session import Session
 from .asked import request_of
@@ -28,8 +30,8 @@ from .xyz import cap_asked
 class JobWatch:
     """txt2img, img2img, each cell of an X/Y/Z plot, each file of a batch folder, each request of the API.
 
-    Where no job can be had (the session is busy or closed, the models cannot be placed), the webui works on as if
-    nothing watched it, and the reason is logged once.
+    Where no job can be had (the session is busy or closed), the webui works on as if nothing watched it, and the reason
+    is logged once. Where the model does not fit on the card however small it is placed, nothing is tried.
     """
 
     def __init__(self, session: Session, engine: Engine) -> None:
@@ -67,8 +69,13 @@ class JobWatch:
         if outer is not None:
             with outer.joined():
                 return original(*args, **kwargs)
-        stack = ExitStack()
-        run = self._begin(args[0] if args else kwargs["p"], stack)
+        stack, p = ExitStack(), args[0] if args else kwargs["p"]
+        try:
+            run = self._begin(p, stack)
+        except LadderExhaustedError as no_room:
+            sentence = f"Nothing could be made: {no_room}"
+            p.comment(sentence)
+            return self._answer(p, None, [sentence], [sentence])
         if run is None:
             return original(*args, **kwargs)
         processed, error = None, None
@@ -88,29 +95,49 @@ class JobWatch:
         return self._series.current() is not None and isinstance(error, SpillwayError) and bool(run.p.all_seeds)
 
     def _answered(self, run: Run, processed: Any) -> Any:
+        told = run.told
+        lost = told.losses if run.nothing_made else ()
+        return self._answer(run.p, processed, told.said, lost, (run.images, run.infotexts))
+
+    def _answer(
+        self,
+        p: Any,
+        processed: Any,
+        said: list[str],
+        lost: Sequence[str],
+        made: tuple[list[Any], list[str]] = ([], []),
+    ) -> Any:
         """The webui's answer with our sentences in it.
 
+        Args:
+            lost: why nothing at all could be made; empty where something was.
+            made: images and their infotexts.
+
         Raises:
-            NothingMadeError: nothing at all could be made, and a program asked for this alone. A series gets an answer
+            NothingMadeError: nothing could be made, and a program asked for this alone. A series gets an answer
                 without images instead, since it has other requests; so does a person, with the sentence below it.
         """
-        p, series = run.p, self._series.current()
-        said = run.told.said
+        series = self._series.current()
         if processed is None:
             processed = answer_without_images(p, keeps_places=series is not None and series.keeps_places)
         if series is not None:
-            series.add(run.images, run.infotexts, said)
+            series.add(*made, said)
         processed.spillway_notices = tuple(said)
-        if series is None and run.nothing_made and getattr(p, "is_api", False):
-            raise NothingMadeError(" ".join(run.told.losses))
+        if series is None and lost and getattr(p, "is_api", False):
+            raise NothingMadeError(" ".join(lost))
         return processed
 
     def _begin(self, p: Any, stack: ExitStack) -> Run | None:
-        run = None
+        run = no_room = None
         with self._unharmed("This request is made without Spillway, because no job can be begun"):
-            run = self._open(p, stack)
+            try:
+                run = self._open(p, stack)
+            except LadderExhaustedError as error:
+                no_room = error
         if run is None:
             self._close(stack)
+            if no_room is not None:
+                raise no_room
             return None
         self._run, self._thread = run, threading.get_ident()
         return run
@@ -122,7 +149,11 @@ class JobWatch:
         stack.enter_context(cap_asked(self._session, p))
         job = stack.enter_context(self._session.foreign_job(request, asked))
         profile = asked or self._session.settings.profile
-        placement = stack.enter_context(self._engine.job(request, profile, job.tracker))
+        try:
+            placement = stack.enter_context(self._engine.job(request, profile, job.tracker))
+        except LadderExhaustedError as error:
+            job.result = JobResult(job.job_id, (), notices=(str(error),))
+            raise
         if self._patches is not None:
             self._lora.install(self._patches)
         stack.enter_context(self._lora.watching())

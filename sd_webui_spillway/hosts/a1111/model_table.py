@@ -14,6 +14,7 @@ from ...host_port import ImageRequest, JobObserver
 from ...memory.shared_ledger import SharedLedger
 from ...placement.card import Card
 from ...placement.profile import Profile
+from ...recovery.guard import LadderExhaustedError
 from ...recovery.ladder import LadderSwitches, Rung
 from .attachment import Attachment
 from .takeover import give_back_to_host, mark, take_from_host
@@ -110,6 +111,11 @@ class ModelTable:
                 return
             try:
                 self._begin(self._attached(model, card))
+            except LadderExhaustedError as error:
+                self.detach(model)
+                if self.job is not None:
+                    raise
+                logger.warning("the checkpoint rests in system memory until a job asks for it. %s", error)
             except SpillwayError:
                 self.detach(model)
                 raise
@@ -130,9 +136,8 @@ class ModelTable:
             spills_by_driver=self.spills_by_driver,
         )
         self.attachments.append(attachment)
-        words = attachment.attach(*(self.job.profile, self.job.request) if self.job else (self.profile, None))
-        if words:
-            self.report(words)
+        self.mark(attachment)
+        attachment.attach(*(self.job.profile, self.job.request) if self.job else (self.profile, None))
         return attachment
 
     def _stand_down(self, model: Any, because: str) -> None:

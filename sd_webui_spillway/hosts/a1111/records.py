@@ -58,8 +58,15 @@ class Batch:
     (face restoration, scripts, saving) is each image's own, from the end of the image before to its own end.
     """
 
-    def __init__(self, job_id: str, placement: JobPlacement, engine: Engine, carried_seconds: float = 0.0) -> None:
-        """``carried_seconds`` is what passed for this batch before it was known of."""
+    def __init__(
+        self, job_id: str, placement: JobPlacement, engine: Engine, carried_seconds: float = 0.0, rungs_before: int = 0
+    ) -> None:
+        """
+        Args:
+            carried_seconds: what passed for this batch before it was known of.
+            rungs_before: how many rungs of the job were taken for batches before; what was done as the job began is
+                told with its first.
+        """
         self._job_id = job_id
         self._placement = placement
         self._engine = engine
@@ -71,7 +78,7 @@ class Batch:
         self._shared_peak: int | None = None
         self._shared_moved = 0
         self._moved_before = engine.moved_bytes()
-        self._rungs_before = len(engine.rungs_taken())
+        self._rungs_before = rungs_before
         self._shared_rungs: tuple[str, ...] = ()
         self._values: dict[int, Values] = {}
         self.iteration: int | None = None

@@ -63,13 +63,16 @@ def with_stand_ins(arguments: dict[str, Any], outcomes: Mapping[tuple[int, int],
 
 
 def answer_without_images(p: Any, *, keeps_places: bool) -> Any:
-    """The webui's ``Processed`` of a request that ended before an image was begun, with stand-ins if wanted."""
+    """The webui's ``Processed`` of a request that ended before an image was begun, or before the request was looked at
+    (there is no infotext then), with stand-ins if wanted."""
     processing = importlib.import_module("modules.processing")
     count = p.n_iter * p.batch_size if keeps_places else 0
     dark = Image.new("RGB", final_size(p))
     images = [_stand_in(p, number % p.batch_size, dark) for number in range(count)]
-    text = processing.create_infotext(p, p.all_prompts, p.all_seeds, p.all_subseeds)
-    return processing.Processed(p, images, seed=p.all_seeds[0], info=text, infotexts=[text] * len(images))
+    looked_at = bool(p.all_seeds)
+    text = processing.create_infotext(p, p.all_prompts, p.all_seeds, p.all_subseeds) if looked_at else ""
+    seed = p.all_seeds[0] if looked_at else p.seed
+    return processing.Processed(p, images, seed=seed, info=text, infotexts=[text] * len(images))
 
 
 def _stand_in(p: Any, place: int, dark: Image.Image) -> Image.Image:

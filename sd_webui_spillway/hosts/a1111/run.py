@@ -75,7 +75,7 @@ class Run:
         """One for each image."""
         self.stopped = False
         """The user ended a batch early: interrupt or skip."""
-        self.batch = self._new_batch()
+        self.batch = self._new_batch(first=True)
         if infotext:
             p.extra_generation_params.update({KEY: self._entry, ID_KEY: self._id_entry})
 
@@ -131,8 +131,9 @@ class Run:
             self.observer.batch(p.iteration)
         self.batch.iteration = p.iteration
 
-    def _new_batch(self, carried_seconds: float = 0.0) -> Batch:
-        return Batch(self._job.job_id, self._placement, self._engine, carried_seconds)
+    def _new_batch(self, carried_seconds: float = 0.0, *, first: bool = False) -> Batch:
+        rungs_before = 0 if first else len(self._engine.rungs_taken())
+        return Batch(self._job.job_id, self._placement, self._engine, carried_seconds, rungs_before)
 
     def _end_batch(self) -> None:
         batch = self.batch

@@ -14,6 +14,7 @@ from .asked import final_size
 from .one_by_one import each_alone, joined, one_image, row_of
 from .rescue import FieldsBefore, dark_images
 from .run import Run
+from .token_merging import merge_tokens
 
 
 class Watch(Protocol):
@@ -120,7 +121,7 @@ class Stages:
 
         def restore() -> None:
             before.restore()
-            _merge_tokens(p)
+            merge_tokens(p)
 
         call = lambda: _timed(run, "hires", original, args, kwargs)  # noqa: E731
         return run.guarded("The second pass of hires fix", call, restore)
@@ -247,11 +248,7 @@ def _alone(run: Run, make: Callable[[int], Any], because: str) -> list[Any]:
 def _back_to_first_pass(p: Any) -> None:
     """What hires fix and a refiner change outside ``p``: the checkpoint, the networks in use, token merging."""
     importlib.import_module("modules.sd_models").reload_model_weights()
-    _merge_tokens(p)
+    merge_tokens(p)
     if getattr(p, "enable_hr", False) and not p.disable_extra_networks:
         with importlib.import_module("modules.devices").autocast():
             importlib.import_module("modules.extra_networks").activate(p, p.extra_network_data)
-
-
-def _merge_tokens(p: Any) -> None:
-    importlib.import_module("modules.sd_models").apply_token_merging(p.sd_model, p.get_token_merging_ratio())

@@ -32,7 +32,7 @@ class Placements(Protocol):
         """The host has loaded a model, or wants one back on the card."""
 
     def detach(self, model: Any) -> None:
-        """The host is about to change a model, to put it aside or to throw it away."""
+        """The host is about to change a model or a part of it, to put it aside or to throw it away."""
 
     def rest(self) -> None:
         """The host wants the card free between two pieces of work."""
@@ -43,7 +43,7 @@ class Placements(Protocol):
 
 def install(patches: PatchSet, placements: Placements) -> None:
     """Answer the host's moves from now on, until the patches are undone."""
-    from modules import lowvram, sd_hijack_open_clip, sd_models
+    from modules import lowvram, sd_hijack_open_clip, sd_models, sd_vae
 
     def is_needed(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return placements.keeps_off_card() if placements.places() else bool(original(*args, **kwargs))
@@ -59,7 +59,7 @@ def install(patches: PatchSet, placements: Placements) -> None:
         placements.rest()
 
     def before(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        model = args[0] if args else kwargs.get("m")
+        model = args[0] if args else kwargs.get("m", kwargs.get("model"))
         if model is not None:
             placements.detach(model)
         return original(*args, **kwargs)
@@ -80,6 +80,7 @@ def install(patches: PatchSet, placements: Placements) -> None:
     patches.wrap(lowvram, "send_everything_to_cpu", send_everything_to_cpu)
     patches.wrap(sd_models, "send_model_to_cpu", before)
     patches.wrap(sd_models, "send_model_to_trash", before)
+    patches.wrap(sd_vae, "load_vae", before)  # it keeps a copy of the model's own VAE, wherever that is
     patches.wrap(sd_models, "send_model_to_device", send_model_to_device)
 
 

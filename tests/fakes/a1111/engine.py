@@ -26,7 +26,7 @@ class FakeEngine:
     device_label: str = "Fake card"
     simulated: bool = False
     whereabouts: Callable[[], str] = lambda: ""
-    cannot_place: str | None = None
+    cannot_place: SpillwayError | None = None
     """Why no job can be placed."""
     resident: int | None = 41
     peak: int | None = int(5.6 * GIB)
@@ -37,14 +37,15 @@ class FakeEngine:
     open_jobs: int = 0
     profile: str = "stream"
     rungs: tuple[str, ...] = ()
+    rungs_at_start: tuple[str, ...] = ()
 
     @contextmanager
     def job(self, request: ImageRequest, profile: Profile, observer: JobObserver) -> Iterator[FakePlacement]:
         if self.cannot_place:
-            raise SpillwayError(self.cannot_place)
+            raise self.cannot_place
         self.requests.append((request, profile))
         self.open_jobs += 1
-        self.rungs = ()
+        self.rungs = self.rungs_at_start
         self.observer = observer
         try:
             yield FakePlacement(profile.value)

@@ -138,7 +138,7 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             self.outpath_samples = str(owner.folder)
             self.grid = self.masks = False
             self.extra_generation_params, self.comments = {}, {}
-            self.prompts = self.seeds = self.all_seeds = self.rng = self.c = self.uc = None
+            self.prompts = self.seeds = self.all_prompts = self.all_seeds = self.rng = self.c = self.uc = None
             vars(self).update(changes)
 
         def comment(self, text) -> None:

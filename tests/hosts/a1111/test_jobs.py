@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
 
+from sd_webui_spillway.errors import UnavailableError
+from sd_webui_spillway.hosts.a1111.series import NothingMadeError
 from sd_webui_spillway.placement.profile import Profile
+from sd_webui_spillway.recovery.guard import LadderExhaustedError
 from sd_webui_spillway.timing.image_record import Outcome
 from sd_webui_spillway.units import GIB
 from tests.hosts.a1111.conftest import Faults
+
+NO_ROOM = "The model's largest layer does not fit on the card: 1 MiB of 0.4 GiB are free."
 
 
 def test_each_image_has_a_record_with_its_file_and_its_share(rig):
@@ -120,9 +126,30 @@ def test_a_busy_session_costs_the_webui_nothing(rig, caplog):
 
 
 def test_models_that_cannot_be_placed_cost_the_webui_nothing(rig):
-    rig.engine.cannot_place = "Not even the largest layer fits."
+    rig.engine.cannot_place = UnavailableError("Another program places the UNet.")
     assert rig.shades(rig.webui.make(rig.webui.text_to_image())) == [5, 6, 7]
     assert rig.session.progress() is None
+
+
+def test_without_room_for_the_model_nothing_is_tried_and_one_sentence_says_so(rig):
+    rig.engine.cannot_place = LadderExhaustedError(NO_ROOM)
+    sentence = f"Nothing could be made: {NO_ROOM}"
+    with pytest.raises(NothingMadeError, match=re.escape(sentence)):
+        rig.webui.make(rig.webui.text_to_image(is_api=True))
+    for_a_person = rig.webui.make(rig.webui.text_to_image())
+    assert (for_a_person.images, for_a_person.spillway_notices) == ([], (sentence,))
+    assert sentence in for_a_person.comments
+    assert rig.webui.calls.count("step") == 0
+    assert rig.session.last_job().notices == (NO_ROOM,)
+    assert rig.session.progress() is None
+    rig.engine.cannot_place = None
+    assert rig.shades(rig.webui.make(rig.webui.text_to_image())) == [5, 6, 7]
+
+
+def test_what_was_done_as_the_job_began_is_told_with_its_first_image(rig):
+    rig.engine.rungs_at_start = ("the batch does not fit at once",)
+    rig.webui.make(rig.webui.text_to_image(n_iter=2))
+    assert [record.rungs for record in rig.records()] == [("the batch does not fit at once",), ()]
 
 
 def test_a_job_waits_for_the_checkpoint_that_is_being_loaded(rig):

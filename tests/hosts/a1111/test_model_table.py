@@ -58,6 +58,7 @@ def webui(monkeypatch):
             model_data=SimpleNamespace(sd_model=None, loaded_sd_models=[]), send_model_to_cpu=lambda m: None,
             send_model_to_trash=lambda m: None, send_model_to_device=lambda m: moved.append("device"),
         ),
+        "sd_vae": SimpleNamespace(load_vae=lambda model, file=None: moved.append("vae")),
         "devices": SimpleNamespace(cpu=torch.device("cpu")),
         "shared": SimpleNamespace(parallel_processing_allowed=True),
         "sd_hijack_open_clip": SimpleNamespace(FrozenOpenCLIPEmbedderWithCustomWords=SecondEncoder),
