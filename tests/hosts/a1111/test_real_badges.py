@@ -16,7 +16,8 @@ from .real_page import THUMBNAILS, RealPage, idle, running_host
 
 pytestmark = [pytest.mark.a1111, pytest.mark.skipif(not WEBUI, reason=NEEDED)]
 BOXES = """
-() => [...document.querySelectorAll('#txt2img_gallery img')].map((image) => JSON.stringify(image.getBoundingClientRect()))
+() => [...document.querySelectorAll('#txt2img_gallery img')]
+  .map((image) => JSON.stringify(image.getBoundingClientRect()))
 """
 PREVIEW = "#txt2img_gallery .preview .spillway-badge"
 
