@@ -1,6 +1,7 @@
 // A timing badge on each image of the galleries, found by the image's file and never by its place.
 
 import { el, setAttribute, setText } from "./dom.mjs";
+import { seconds } from "./format.mjs";
 import { createLookup, fileName } from "./lookup.mjs";
 
 const MARGIN = 8;
@@ -9,6 +10,7 @@ export function createBadges({ api, details }) {
   const lookup = createLookup({ api, onFound: plan });
   const badges = new Map();
   const listening = new WeakSet();
+  const fitted = new WeakMap();
   let galleries = [];
   let shown = true;
   let planned = false;
@@ -69,14 +71,26 @@ export function createBadges({ api, details }) {
     setAttribute(badge, "data-file", name);
     setAttribute(badge, "data-recovered", record.rungs.length ? "yes" : null);
     setAttribute(badge, "data-warm-up", record.warm_up ? "yes" : null);
-    setText(badge, record.badge);
     place(image);
+  }
+
+  // Where the whole line has no room, the two figures that a glance is for. Once for each line and width: writing is a
+  // change that the observer sees.
+  function fit(image, badge) {
+    const record = lookup.get(badge.dataset.file);
+    const now = `${record.badge} ${image.offsetWidth}`;
+    if (fitted.get(badge) === now) return;
+    fitted.set(badge, now);
+    setText(badge, record.badge);
+    if (badge.scrollWidth > badge.clientWidth) setText(badge, `${seconds(record.total_seconds)} · ${record.profile_used}`);
   }
 
   // Where an image shares its parent with other things, the style sheet cannot know where its corner is.
   function place(image) {
     const badge = badges.get(image);
-    if (!badge || image.closest("button") || !image.naturalWidth) return;
+    if (!badge) return;
+    fit(image, badge);
+    if (image.closest("button") || !image.naturalWidth) return;
     const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = image;
     const scale = Math.min(offsetWidth / image.naturalWidth, offsetHeight / image.naturalHeight);
     const width = image.naturalWidth * scale;

@@ -6,14 +6,14 @@ import { el, setAttribute, setText } from "./dom.mjs";
 import { bytes } from "./format.mjs";
 import { createNotice } from "./messages.mjs";
 
-function createCompact({ store, t, tab }) {
+function createCompact({ store, spill, t, tab }) {
   const bars = createBars(t);
   const id = `spillway-compact-${tab}-profile`;
   const select = el("select", { class: "spillway-input", id });
   const line = el("p", { class: "spillway-profile-line", "aria-live": "polite" });
   const notice = createNotice(t);
   const choice = el("div", { class: "spillway-row" }, el("label", { for: id }, t("profiles.profile")), select, bars.aside);
-  const element = el("div", { class: "spillway-compact-body" }, choice, line, notice.element, bars.rows.dedicated, bars.rows.shared);
+  const element = el("div", { class: "spillway-compact-body" }, choice, line, notice.element, spill, bars.rows.dedicated, bars.rows.shared);
   select.addEventListener("change", () => store.choose(select.value));
 
   function option(item) {
@@ -41,14 +41,14 @@ function createCompact({ store, t, tab }) {
   return { element, update: bars.update, unavailable: bars.unavailable };
 }
 
-export function createCompacts({ store, t }) {
+export function createCompacts({ store, spills, t }) {
   const made = new Map();
   return {
     // gradio may draw a place anew; what stood in it is then drawn anew too.
     settle() {
       for (const place of document.querySelectorAll(".spillway-compact")) {
         const { tab } = place.dataset;
-        if (!made.has(tab)) made.set(tab, createCompact({ store, t, tab }));
+        if (!made.has(tab)) made.set(tab, createCompact({ store, spill: spills.place(), t, tab }));
         const { element } = made.get(tab);
         if (element.parentElement !== place) place.replaceChildren(element);
       }

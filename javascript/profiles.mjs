@@ -50,6 +50,7 @@ export function createProfiles({ store, t }) {
     const text = off
       ? t("profiles.unavailable", { reason: item.unavailable_because })
       : isAuto ? answer.auto.reason : item.summary;
+    const kind = name === "spill" ? el("span", { class: "spillway-tag" }, t(`setting.spill_kind.${answer.spill_kind}`)) : null;
     const second = !off && !isAuto && item.note ? el("span", { class: "spillway-profile-note" }, item.note) : null;
     return el(
       "label",
@@ -58,7 +59,7 @@ export function createProfiles({ store, t }) {
       el(
         "span",
         { class: "spillway-profile-text", id: `spillway-profile-${name}-text` },
-        el("b", {}, name),
+        el("b", {}, name, kind),
         el("span", { class: "spillway-profile-line" }, text),
         second,
       ),

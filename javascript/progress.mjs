@@ -3,7 +3,7 @@
 import { card, el, setAttribute, setText } from "./dom.mjs";
 import { roundSeconds, seconds } from "./format.mjs";
 
-export function createProgress({ api, t, onBegin, onEnd }) {
+export function createProgress({ api, t, spill, onBegin, onEnd }) {
   const profile = el("span", { class: "spillway-tag", hidden: true });
   const headline = el("p", { class: "spillway-headline" }, t("progress.idle"));
   const fill = el("span", { class: "spillway-progress-fill" });
@@ -17,7 +17,7 @@ export function createProgress({ api, t, onBegin, onEnd }) {
   );
   const facts = el("p", { class: "spillway-facts" });
   const rungs = el("ol", { class: "spillway-rungs", "aria-label": t("progress.rungs"), "aria-live": "polite" });
-  const element = card(t("title.progress"), { id: "progress", aside: profile }, headline, bar, facts, rungs);
+  const element = card(t("title.progress"), { id: "progress", aside: profile }, headline, bar, facts, spill, rungs);
   let running = false;
   let seenJob;
 

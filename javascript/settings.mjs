@@ -30,7 +30,7 @@ export function createSettings({ api, t, onChanged }) {
     field("dedicated_percent", percent, " %"),
     ...WORDED.map((name) => field(name, choosers[name])),
     el("fieldset", { class: "spillway-switches" }, el("legend", {}, t("setting.ladder")), ...ladder.map(box)),
-    el("div", { class: "spillway-switches" }, box("infotext")),
+    el("div", { class: "spillway-switches spillway-apart" }, box("infotext")),
     notice.element,
   );
 

@@ -19,6 +19,7 @@ import { createProfileStore } from "./profile_store.mjs";
 import { createProfiles } from "./profiles.mjs";
 import { createProgress } from "./progress.mjs";
 import { createSettings } from "./settings.mjs";
+import { createSpillNotices } from "./spill_notice.mjs";
 import { createTranslator, findLanguage } from "./strings.mjs";
 
 function createBadgeSwitch(t, onChange) {
@@ -48,12 +49,21 @@ async function start(place) {
   const log = createLog({ api, t, language });
   const store = createProfileStore({ api, t, size: requestedSize, onSwitched: () => poller.now() });
   const profiles = createProfiles({ store, t });
-  const compacts = createCompacts({ store, t });
-  const settings = createSettings({ api, t, onChanged: () => poller.now() });
+  const spills = createSpillNotices({ api, t });
+  const compacts = createCompacts({ store, spills, t });
+  const settings = createSettings({
+    api,
+    t,
+    onChanged() {
+      poller.now();
+      store.refresh();
+    },
+  });
   const cap = createCap({ api, t, onChanged: () => poller.now() });
   const progress = createProgress({
     api,
     t,
+    spill: spills.place(),
     onBegin: () => document.documentElement.setAttribute("data-spillway-running", "yes"),
     onEnd() {
       document.documentElement.removeAttribute("data-spillway-running");
@@ -94,6 +104,7 @@ async function start(place) {
       store.followSize();
       if (!savingBadges && badgeSwitch.box.checked !== answer.badges) badgeSwitch.box.checked = answer.badges;
       if (!savingBadges) badges.setShown(answer.badges);
+      spills.follow(answer);
       progress.follow(answer);
     },
     onReachable(reachable) {

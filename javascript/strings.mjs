@@ -6,16 +6,18 @@ import { zh } from "./strings_zh.mjs";
 
 const TABLES = { en, zh };
 
-const PATIENCE_MS = 3000;
+const PATIENCE_MS = 60000;
 
 export function chooseLanguage(search, hostsOwn, navigatorLanguage) {
   const asked = new URLSearchParams(search).get("lang") || hostsOwn || navigatorLanguage || "en";
   return asked.toLowerCase().startsWith("zh") ? "zh" : "en";
 }
 
-// A host tells its options to the page a moment after it is there.
+// A host puts its table of words into the page before any script, none for its own English; the name of the table is
+// among its options, which it tells when its page is built: on a slow machine many seconds later.
 async function hostsOwn() {
-  if (typeof window.onOptionsAvailable !== "function") return null;
+  const translates = Object.keys(window.localization ?? {}).length > 0;
+  if (!translates || typeof window.onOptionsAvailable !== "function") return null;
   await Promise.race([
     new Promise((resolve) => window.onOptionsAvailable(resolve)),
     new Promise((resolve) => setTimeout(resolve, PATIENCE_MS)),

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -30,6 +35,20 @@ def find_chromium() -> str | None:
         return found
     roots = [Path(os.environ[root]) for root in _WINDOWS_ROOTS if root in os.environ]
     return next((str(root / tail) for root in roots for tail in _WINDOWS_TAILS if (root / tail).is_file()), None)
+
+
+@contextmanager
+def running_browser() -> Iterator[Any]:
+    """playwright's browser until the block ends; skips the test where there is none."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
+    path = find_chromium()
+    if path is None:
+        assert "SPILLWAY_BROWSER_REQUIRED" not in os.environ, "no browser found, and this run must have one"
+        pytest.skip("browser tests need Chromium, Chrome or Edge; name one in SPILLWAY_CHROMIUM")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
 
 
 WORST_CONTRAST = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from sd_webui_spillway.session import Session
 from tests.fakes.host import FakeHost
 from tests.fakes.session import open_session
 
-from .chromium import ARGUMENTS, find_chromium
+from .chromium import running_browser
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,15 +69,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
-    path = find_chromium()
-    if path is None:
-        assert "SPILLWAY_BROWSER_REQUIRED" not in os.environ, "no browser found, and this run must have one"
-        pytest.skip("browser tests need Chromium, Chrome or Edge; name one in SPILLWAY_CHROMIUM")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+    with running_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

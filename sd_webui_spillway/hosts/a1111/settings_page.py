@@ -47,10 +47,15 @@ class SettingsPage:
         self._stop_listening = self._session.on_settings(self._show)
 
     def remove(self) -> None:
-        """Stop following the session; the webui forgets the options with its page."""
-        if self._stop_listening is not None:
-            self._stop_listening()
-            self._stop_listening = None
+        """Stop following the session, and take the options off the page: the webui keeps them over "Reload UI"."""
+        if self._stop_listening is None:
+            return
+        self._stop_listening()
+        self._stop_listening = None
+        opts = importlib.import_module("modules.shared").opts
+        for key in _values(self._session.settings):
+            opts.data_labels.pop(key, None)
+            opts.data.pop(key, None)
 
     def _show(self, settings: Settings) -> None:
         importlib.import_module("modules.shared").opts.data.update(_values(settings))
