@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Depends, Query
@@ -130,9 +130,9 @@ _LIMIT = Query(default=25, ge=1, le=_MAX_PAGE)
 _OFFSET = Query(default=0, ge=0, le=2**31)
 
 
-def build_router(session: Session) -> APIRouter:
-    """Every route, over this session."""
-    router = APIRouter(prefix=PREFIX, route_class=_SpillwayRoute)
+def build_router(session: Session, dependencies: Sequence[Any] = ()) -> APIRouter:
+    """Every route, over this session, with a host's own dependencies (``Depends(…)``)."""
+    router = APIRouter(prefix=PREFIX, route_class=_SpillwayRoute, dependencies=list(dependencies))
     _add_memory(router, session)
     _add_settings(router, session)
     _add_jobs(router, session)

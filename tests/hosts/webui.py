@@ -12,6 +12,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ class WebUi:
             return False
         try:
             self.ask("/sdapi/v1/options")
+        except urllib.error.HTTPError as error:
+            return error.code == HTTPStatus.UNAUTHORIZED
         except (urllib.error.URLError, ConnectionError):
             return False
         return True

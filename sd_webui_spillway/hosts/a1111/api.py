@@ -9,6 +9,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from fastapi import Depends
+from fastapi.security import HTTPBasic
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -29,7 +31,7 @@ def add_routes(app: Any, session: Session) -> None:
     if any(getattr(route, "path", "").startswith(PREFIX) for route in app.routes):
         return
     accounts = _accounts(importlib.import_module("modules.shared").cmd_opts.api_auth)
-    for route in build_router(session).routes:
+    for route in build_router(session, [Depends(_ShownAsLocked())] if accounts else []).routes:
         if isinstance(route, Route):  # what include_router would make of it differs between versions of fastapi
             route.app = _LoggedInOnly(route.app, app, accounts)
             app.router.routes.append(route)
@@ -40,6 +42,17 @@ def _accounts(api_auth: str | None) -> dict[str, str]:
     """Passwords by name, from ``name:password,name:password``."""
     pairs = (pair.partition(":") for pair in (api_auth or "").split(",") if pair.strip())
     return {name: password for name, _, password in pairs}
+
+
+class _ShownAsLocked(HTTPBasic):
+    """Shows the lock of the webui's own routes at ``/docs``. It asks for nothing itself: :class:`_LoggedInOnly` does,
+    before the route is reached, and also lets in who has logged in on the page."""
+
+    def __init__(self) -> None:
+        super().__init__(scheme_name="HTTPBasic")
+
+    async def __call__(self) -> None:  # type: ignore[override] # fastapi 0.94 could not read the request's annotation
+        return None
 
 
 class _LoggedInOnly:

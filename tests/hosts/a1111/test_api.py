@@ -75,6 +75,20 @@ def test_a_change_from_another_site_is_refused_all_the_same(client):
     assert answer.status_code == 403
 
 
+def test_the_documentation_shows_the_lock_where_there_is_one(client):
+    locked = client("ann:se:cret").get("/openapi.json").json()
+    assert locked["paths"]["/spillway/v1/cap"]["put"]["security"] == [{"HTTPBasic": []}]
+    assert locked["components"]["securitySchemes"] == {"HTTPBasic": {"type": "http", "scheme": "basic"}}
+    for asked in (client(), client(page_asks=True)):
+        assert "security" not in asked.get("/openapi.json").json()["paths"]["/spillway/v1/cap"]["put"]
+
+
+def test_who_logged_in_on_the_page_may_with_a_header_that_is_no_password(client):
+    asked = client("ann:se:cret", page_asks=True)
+    asked.cookies.set("access-token", "token-of-ben")
+    assert asked.get("/spillway/v1/memory", headers={"Authorization": "Basic !"}).status_code == 200
+
+
 def test_they_are_in_the_documentation_once(client):
     asked = client("ann:se:cret")
     paths = asked.get("/openapi.json").json()["paths"]

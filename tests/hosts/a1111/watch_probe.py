@@ -34,8 +34,12 @@ class Plan:
     def __init__(self) -> None:
         self.clear()
 
-    def clear(self, place: str = "", iteration: int = 0, times: int = 0, after: int = 0, ladder: bool = False) -> None:
+    def clear(
+        self, place: str = "", iteration: int = 0, times: int = 0, after: int = 0, ladder: bool = False,
+        checkpoint: str = "",
+    ) -> None:  # fmt: skip
         self.place, self.iteration, self.times, self.after, self.ladder = place, iteration, times, after, ladder
+        self.checkpoint = checkpoint
         self.hit = 0
 
     def at(self, place: str) -> None:
@@ -61,7 +65,8 @@ def plant(patches: PatchSet) -> None:
         owner = getattr(owner, inner) if inner else owner
 
         def around(original, args, kwargs, place=place):
-            plan.at(place)
+            if place != "load" or plan.checkpoint in args[1].name:
+                plan.at(place)
             return original(*args, **kwargs)
 
         patches.wrap(owner, name, around)
