@@ -92,9 +92,8 @@ def add_routes(_blocks, app) -> None:
         (need,) = (need for need in footprint.calls if need.component == "unet")
         activations = need.activation_bytes * order["rows"] * 3 // (4 * order["batch_size"])
         beside = models.card.used_bytes() - attachment.placed.resident_bytes()
-        return {
-            "bytes": beside + footprint.overhead.needed_bytes(need.weights_bytes[attachment.profile], activations)
-        }
+        needed = footprint.overhead.needed_bytes(need.weights_bytes[attachment.profile], activations)
+        return {"bytes": (beside + needed) * 100 // plugin._current.session.settings.dedicated_percent}
 
     @app.get("/features/state")
     def state() -> dict:
