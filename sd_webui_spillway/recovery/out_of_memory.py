@@ -6,7 +6,7 @@ import re
 
 import torch
 
-from ..units import parse_bytes
+from ..units import GIB, KIB, MIB
 
 _MESSAGES = re.compile(
     "|".join((
@@ -29,14 +29,15 @@ each that runs out of memory pass (``aten/src/ATen/native/cudnn/Conv_v8.cpp``), 
 _CUDA_MEMORY_ALLOCATION = 2
 """cudaErrorMemoryAllocation, as newest torch's AcceleratorError carries it."""
 
-_TRIED = re.compile(r"Tried to allocate ([\d.]+ [KMG]iB)")
+_TRIED = re.compile(r"Tried to allocate ([\d.]+) ([KMG]iB)")
 """``c10/cuda/CUDACachingAllocator.cpp`` words it so; what a library below torch lacked is not told."""
+_UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
 
 
 def lacking_bytes(error: BaseException) -> int | None:
     """What an allocation that failed had asked for, as its message tells it to two decimals; ``None`` is unknown."""
     tried = _TRIED.search(str(error))
-    return parse_bytes(tried.group(1)) if tried else None
+    return int(float(tried.group(1)) * _UNITS[tried.group(2)]) if tried else None
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sd_webui_spillway.placement.simulated import SimulatedCard
-from sd_webui_spillway.recovery.out_of_memory import is_out_of_memory
+from sd_webui_spillway.recovery.out_of_memory import is_out_of_memory, lacking_bytes
 
 
 class AcceleratorError(RuntimeError):
@@ -93,3 +93,13 @@ def test_an_error_while_handling_it_does_not():
 def test_a_cause_that_leads_back_to_itself_ends():
     first, second = ValueError("a"), ValueError("b")
     assert not is_out_of_memory(chain(first, second, first))
+
+
+@pytest.mark.parametrize(("text", "lacking"), [
+    ("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has", 3 * 2**29),
+    ("CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0", 20 * 2**20),
+    ("Simulated card out of memory. Tried to allocate 0 KiB; 3 MiB of 3 MiB are in use.", 0),
+    ("CUDNN_STATUS_ALLOC_FAILED", None),
+])
+def test_what_an_allocation_asked_for(text, lacking):
+    assert lacking_bytes(RuntimeError(text)) == lacking

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import gc
 
+import gradio
 import torch
 from modules import devices, script_callbacks, scripts, sd_models, shared
 from modules.hypernetworks import hypernetwork
 
 try:
+    from sd_webui_spillway.host_port import ImageRequest
     from sd_webui_spillway.hosts.a1111 import plugin
     from sd_webui_spillway.placement.stream import streaming
 except ImportError:  # the host without the extension
@@ -17,7 +19,6 @@ except ImportError:  # the host without the extension
 
 CHUNK_BYTES = 2**20
 """The model is so small that all of it would be one chunk."""
-taken: list[torch.Tensor] = []
 rows_seen: list[int] = []
 
 
@@ -35,6 +36,9 @@ class WholeBatch(scripts.Script):
     def show(self, is_img2img: bool) -> object:
         return scripts.AlwaysVisible
 
+    def ui(self, is_img2img: bool) -> list:
+        return [gradio.Checkbox(value=False, label=self.title())]
+
     def process(self, p, wanted=False, *args) -> None:
         if not wanted:
             return
@@ -50,8 +54,7 @@ class WholeBatch(scripts.Script):
         unet.forward = forward
 
     def postprocess(self, p, processed, wanted=False, *args) -> None:
-        if wanted:
-            del shared.sd_model.model.diffusion_model.forward
+        vars(shared.sd_model.model.diffusion_model).pop("forward", None)
 
 
 def add_routes(_blocks, app) -> None:
@@ -73,14 +76,24 @@ def add_routes(_blocks, app) -> None:
         vector = shared.sd_model.cond_stage_model.encode_embedding_init_text(order["word"], 1)
         return {"width": vector.shape[1]}
 
-    @app.post("/features/take")
-    def take(order: dict) -> dict:
-        """Somebody else takes memory of the card, or gives it back."""
-        taken.clear()
-        if order["leaving_bytes"] is not None:
-            card = table().card
-            taken.append(card.slab(max(0, card.free_bytes() - order["leaving_bytes"])))
+    @app.post("/features/room")
+    def room(order: dict) -> dict:
+        """Another program leaves the extension so much of the card from now on."""
+        table().card._total_bytes = order["bytes"]
         return {}
+
+    @app.post("/features/rows")
+    def rows(order: dict) -> dict:
+        """The room in which so many rows of a batch are to run at once, and not twice as many, by the extension's own
+        counting."""
+        models = table()
+        attachment, request = models.current(), ImageRequest(width=64, height=64, batch_size=order["batch_size"])
+        footprint = attachment.placer._meter.footprint(request)
+        (need,) = (need for need in footprint.calls if need.component == "unet")
+        activations = need.activation_bytes * order["rows"] * 3 // (4 * order["batch_size"])
+        beside = models.card.used_bytes() - attachment.placed.resident_bytes()
+        needed = footprint.overhead.needed_bytes(need.weights_bytes[attachment.profile], activations)
+        return {"bytes": (beside + needed) * 100 // plugin._current.session.settings.dedicated_percent}
 
     @app.get("/features/state")
     def state() -> dict:
