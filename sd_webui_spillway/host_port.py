@@ -96,10 +96,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class DeliveredImage:
-    """One image that is finished, on disk and recorded."""
+    """One image that is finished and recorded."""
 
     record: ImageRecord
-    path: Path
+    path: Path | None
+    """Where it is saved; ``None`` where the host was not to save it."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,11 @@ class JobResult:
     """Ended before every image was tried: the user stopped it, or the disk is full (a notice says so)."""
     unsaved_count: int = 0
     """Images that were made and could be saved nowhere (a notice names them)."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Of the images that are saved."""
+        return tuple(image.path for image in self.images if image.path is not None)
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,9 @@ class JobObserver(Protocol):
         of shared memory), writes it to the log and returns it."""
 
     def stop_requested(self) -> bool: ...
+
+    def takes_step_down(self) -> bool:
+        """Whether the user has asked, since the last time this was asked, to go on with less on the card."""
 
 
 @dataclass(frozen=True)

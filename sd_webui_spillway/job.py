@@ -30,6 +30,7 @@ class JobTracker:
         self._clock = clock
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self._step_down = threading.Event()
         self._started = clock()
         self._stage = "prepare"
         self._step = 0
@@ -75,6 +76,15 @@ class JobTracker:
     def request_stop(self) -> None:
         """Ask the host to end after the step it is in; what is finished is kept."""
         self._stop.set()
+
+    def takes_step_down(self) -> bool:
+        asked = self._step_down.is_set()
+        self._step_down.clear()
+        return asked
+
+    def request_step_down(self) -> None:
+        """Ask the host to go on with less on the card, from the next call of a component on."""
+        self._step_down.set()
 
     def progress(self) -> JobProgress:
         with self._lock:

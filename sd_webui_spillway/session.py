@@ -20,7 +20,7 @@ from .memory.cap import shared_cap_bytes
 from .memory.monitor import Monitor
 from .memory.shared_ledger import SharedLedger
 from .memory.snapshot import MemorySnapshot
-from .placement.profile import PROFILES, Profile
+from .placement.profile import PROFILES, SPILL_BY_DRIVER, Profile
 from .settings import Settings, SettingsFile
 from .timing.image_log import ImageLog
 from .timing.image_record import ImageRecord
@@ -156,6 +156,8 @@ class Session:
         model = self.info().model
         rows = []
         for profile, info in PROFILES.items():
+            if profile is Profile.SPILL and self.settings.spill_kind == "driver":
+                info = SPILL_BY_DRIVER
             prediction = predictions.get(profile)
             median = self.log.median_seconds(profile.value, model, request.width, request.height, request.steps)
             rows.append(
@@ -215,6 +217,22 @@ class Session:
         if job is None:
             return False
         job.request_stop()
+        return True
+
+    def step_down(self) -> bool:
+        """Ask the running job to go on with less on the card, from the next call of a component on; False where none
+        runs. The profile that was chosen is back after the job.
+
+        Raises:
+            UnavailableError: there is no smaller placement.
+        """
+        job = self._job
+        if job is None:
+            return False
+        profile = job.progress().profile
+        if profile == Profile.SEQUENTIAL.value:
+            raise UnavailableError(f"Nothing smaller than {profile} is left; the job goes on as it is.")
+        job.request_step_down()
         return True
 
     def progress(self) -> JobProgress | None:

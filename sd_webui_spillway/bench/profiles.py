@@ -56,6 +56,9 @@ class SilentObserver:
     def stop_requested(self) -> bool:
         return False
 
+    def takes_step_down(self) -> bool:
+        return False
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the cells that the result file lacks, then print the table."""
@@ -137,8 +140,8 @@ def _measured(
 def _digest(result: JobResult) -> list[str]:
     """The pictures' own bytes, without the parameters in the file: equal where nothing was split or tiled."""
     digests = []
-    for image in result.images:
-        with Image.open(image.path) as picture:
+    for path in result.paths:
+        with Image.open(path) as picture:
             digests.append(hashlib.sha256(picture.tobytes()).hexdigest()[:16])
     return digests
 

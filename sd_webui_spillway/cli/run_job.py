@@ -164,8 +164,8 @@ def _show(result: JobResult, request: ImageRequest) -> None:
     out.print(job_sentence(result, request.image_count))
     for notice in result.notices:
         out.print(notice)
-    if result.images:
-        out.print(f"Saved in {result.images[-1].path.parent}")
+    if result.paths:
+        out.print(f"Saved in {result.paths[-1].parent}")
 
 
 def _open(options: argparse.Namespace, card_for: Callable[[LoadedModel], Card] | None = None) -> Session:

@@ -47,7 +47,10 @@ class DiffusersHost:
         shapes = PipelineShapes(self._pipeline)
         meter = FootprintMeter(components, shapes, overhead, self._ledger if card.no_link_because is None else None)
         self._placed = PlacedModel(components, card, self._ledger)
-        self._guard = Guard(self._placed, on_rung=self._on_rung, whereabouts=self._whereabouts)
+        self._guard = Guard(
+            self._placed, on_rung=self._on_rung, whereabouts=self._whereabouts,
+            takes_step_down=lambda: self._observer is not None and self._observer.takes_step_down(),
+        )
         self._guard.install()
         self._placer = Placer(self._placed, self._guard, meter, self._report)
         self._devices = [ExecutionDevice(self._pipeline, card.device)]

@@ -11,7 +11,7 @@ from ..placement.component import Component, ComponentKind
 from ..placement.placed_model import PlacedModel
 from ..placement.profile import Profile
 from ..planning.footprint import Footprint
-from ..planning.planner import Plan, plan, predictions
+from ..planning.planner import Plan, plan, predictions, spilled_by_driver
 from ..recovery.guard import Guard, LadderExhaustedError
 from ..recovery.out_of_memory import is_out_of_memory
 from ..units import format_bytes
@@ -64,11 +64,20 @@ class Placer:
 
     def predict(self, request: ImageRequest) -> Mapping[Profile, Prediction]:
         """What each profile would need."""
-        return predictions(self._meter.footprint(request), self.free_bytes())
+        footprint, free = self._footprint(request), self.free_bytes()
+        found = dict(predictions(footprint, free))
+        if self._placed.spills_by_driver():
+            found[Profile.SPILL] = spilled_by_driver(footprint, free)
+        return found
 
     def choose(self, request: ImageRequest) -> Plan:
         """What ``auto`` would take now."""
-        return plan(self._meter.footprint(request), self.free_bytes())
+        return plan(self._footprint(request), self.free_bytes())
+
+    def _footprint(self, request: ImageRequest) -> Footprint:
+        """``spill`` is in it where it is ours: what the driver moves, nobody can plan."""
+        footprint = self._meter.footprint(request)
+        return footprint.without(Profile.SPILL) if self._placed.spills_by_driver() else footprint
 
     def switch(self, profile: Profile) -> None:
         """Place the model so for good.
@@ -102,17 +111,18 @@ class Placer:
 
     def plan_job(self, request: ImageRequest, profile: Profile) -> JobPlan:
         """Decide how to place the model for this request."""
-        footprint, free = self._meter.footprint(request), self.free_bytes()
+        footprint, free = self._footprint(request), self.free_bytes()
         tiled, notices = False, []
         if profile is Profile.AUTO:
             chosen = plan(footprint, free)
             notices.append(f"auto chose {chosen.reason}")
             profile, tiled, estimate = chosen.profile, chosen.tiled, chosen.peak_bytes
         else:
-            estimate = footprint.peak_bytes(profile)
-        if profile is Profile.SPILL:
+            estimate = footprint.peak_bytes(profile if footprint.offers(profile) else Profile.DEDICATED)
+        ours = profile in (Profile.STREAM, Profile.SPILL) and footprint.offers(profile)
+        if profile is Profile.SPILL and ours:
             tiled = footprint.strips_beside_spilled(free)
-        if profile in (Profile.STREAM, Profile.SPILL):
+        if ours:
             estimate = footprint.peak_bytes_within(free, profile, tiled=tiled)
         if footprint.unknown_because is not None:
             notices.append(f"what this job needs is a guess, because {footprint.unknown_because}")
@@ -146,7 +156,8 @@ class Placer:
         """A batch too large even for the smallest placement is split before it runs out."""
         free, rows = self.free_bytes(), rows_per_call(unet, request)
         need = next((need for need in job.footprint.calls if need.component == unet.name), None)
-        if need is None or rows < 2 or profile is Profile.DEDICATED:
+        whole = profile is Profile.DEDICATED or not job.footprint.offers(profile)
+        if need is None or rows < 2 or whole:
             return
         weights = need.weights_bytes.get(profile, need.whole_bytes)
         overhead = job.footprint.overhead
@@ -156,7 +167,8 @@ class Placer:
             rows = (rows + 1) // 2
         if rows < rows_per_call(unet, request):
             self._guard.plan_rows(unet, next(iter(unet.calls)), rows)
-            self._report(f"the batch does not fit at once as {profile}: {rows} of its rows run at a time")
+            parts = -(-rows_per_call(unet, request) // rows)
+            self._report(f"the batch does not fit at once as {profile}: each step runs in {parts} parts")
 
     def _place_or_smaller(self, profile: Profile) -> Profile:
         while True:

@@ -78,7 +78,7 @@ class Generation:
     def last_pictures(self) -> list[str]:
         """What the last job made, for a page that was opened or loaded again after it."""
         last = self._session.last_job()
-        return self._pictures.servable(image.path for image in last.images) if last else []
+        return self._pictures.servable(last.paths) if last else []
 
     def _finished_so_far(self, shown: int) -> list[Path]:
         progress = self._session.progress()
@@ -95,5 +95,4 @@ class Generation:
             return self._unchanged(), error_markup(worker.error)
         if worker.result is None:
             return self._unchanged(), ""
-        paths = [image.path for image in worker.result.images]
-        return self._pictures.servable(paths), notice_markup(result_sentences(worker.result))
+        return self._pictures.servable(worker.result.paths), notice_markup(result_sentences(worker.result))

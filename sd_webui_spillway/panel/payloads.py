@@ -106,7 +106,8 @@ def profiles_payload(session: Session, request: ImageRequest) -> dict[str, Any]:
             "reason": choice.reason,
             "estimated_dedicated_bytes": choice.estimated_dedicated_bytes,
         }
-    return {"profile": session.settings.profile.value, "rows": rows, "auto": auto}
+    settings = session.settings
+    return {"profile": settings.profile.value, "spill_kind": settings.spill_kind, "rows": rows, "auto": auto}
 
 
 def _row_payload(row: ProfileRow) -> dict[str, Any]:

@@ -210,6 +210,10 @@ def _add_jobs(router: APIRouter, session: Session) -> None:
     def stop(change: dict[str, Any] = _BODY) -> Response:
         return _Answer({"stopping": session.stop()})
 
+    @router.post("/jobs/step-down")
+    def step_down(change: dict[str, Any] = _BODY) -> Response:
+        return _Answer({"stepping_down": session.step_down()})
+
 
 def _add_log(router: APIRouter, session: Session) -> None:
     @router.get("/images")

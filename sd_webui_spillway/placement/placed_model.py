@@ -40,12 +40,14 @@ class PlacedModel:
         ledger: SharedLedger | None = None,
         options: StreamOptions | None = None,
         spill_options: SpillOptions | None = None,
+        spills_by_driver: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Args:
             ledger: where pinned bytes are reserved; by default one of this model's own, with the default cap.
             options: for the ``stream`` profile.
             spill_options: for the ``spill`` profile.
+            spills_by_driver: whether ``spill`` leaves the whole model on the card and the rest to the graphics driver.
         """
         self.turn = threading.RLock()
         self.components = tuple(components)
@@ -53,6 +55,7 @@ class PlacedModel:
         self.ledger = ledger or SharedLedger()
         self._streaming = Streaming(self.components, card, self.ledger, options or StreamOptions())
         self._spilling = Spilling(self.components, card, self.ledger, spill_options or SpillOptions())
+        self.spills_by_driver = spills_by_driver
         self._placement: Placement | None = None
 
     @property
@@ -62,7 +65,7 @@ class PlacedModel:
 
     def unavailable_because(self, profile: Profile) -> str | None:
         """Why a profile cannot be applied on this card; ``None`` where it can."""
-        if profile in NEED_LINK:
+        if profile in NEED_LINK and not (profile is Profile.SPILL and self.spills_by_driver()):
             return self.card.no_link_because
         return PROFILES[profile].unavailable_because
 
@@ -91,13 +94,16 @@ class PlacedModel:
 
     @_in_turn
     def switch(self, profile: Profile) -> None:
-        """Undo the placement in force and apply this one. The same profile again changes nothing.
+        """Undo the placement in force and apply this one. The same profile again changes nothing, unless
+        somebody else is to spill now.
 
         Raises:
             UnavailableError: no such placement here, or another program's hooks are on a component.
             torch.cuda.OutOfMemoryError: it does not fit; no placement is in force then.
         """
-        if self.profile is profile:
+        by_driver = profile is Profile.SPILL and self.spills_by_driver()
+        anew = profile is Profile.SPILL and by_driver is (self._placement is self._spilling)
+        if self.profile is profile and not anew:
             return
         reason = self.unavailable_because(profile)
         if reason or profile is Profile.AUTO:
@@ -106,8 +112,8 @@ class PlacedModel:
             refuse_foreign_hooks(component)
         self.undo()
         placement: Placement
-        if profile is Profile.DEDICATED:
-            placement = WholeModel(self.components, self.card)
+        if profile is Profile.DEDICATED or by_driver:
+            placement = WholeModel(self.components, self.card, profile)
         elif profile is Profile.STREAM:
             placement = self._streaming
         elif profile is Profile.SPILL:

@@ -60,9 +60,9 @@ class WholeModel:
     Where a weight is, it asks the card: a host that moves its own model about, and brings it back, does no harm.
     """
 
-    profile = Profile.DEDICATED
-
-    def __init__(self, components: Sequence[Component], card: Card) -> None:
+    def __init__(self, components: Sequence[Component], card: Card, profile: Profile = Profile.DEDICATED) -> None:
+        """``profile`` is what it is called: ``spill`` where the graphics driver moves out what does not fit."""
+        self.profile = profile
         self._card = card
         self._modules = [component.module for component in components]
         self._complete = False

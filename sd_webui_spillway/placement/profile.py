@@ -72,6 +72,12 @@ PROFILES: Mapping[Profile, ProfileInfo] = MappingProxyType({
     ),
 })
 
+SPILL_BY_DRIVER = ProfileInfo(
+    "the whole model is on the card; the graphics driver moves out what does not fit",
+    "Moves anything, activations too, without a cap and without a word; often many times slower.",
+)
+"""What ``spill`` does where the user leaves it to the driver."""
+
 NEED_LINK = (Profile.STREAM, Profile.SPILL)
 """The placements that only a card with a link to pinned memory has."""
 

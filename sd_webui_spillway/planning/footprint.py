@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..placement.profile import Profile
 from ..units import MIB
@@ -72,6 +72,14 @@ class Footprint:
     def offers(self, profile: Profile) -> bool:
         """Whether the card has this profile."""
         return profile is Profile.DEDICATED or all(profile in call.weights_bytes for call in self.calls)
+
+    def without(self, profile: Profile) -> Footprint:
+        """The same without this profile."""
+        def less(call: CallNeed) -> CallNeed:
+            kept = {name: size for name, size in call.weights_bytes.items() if name is not profile}
+            return replace(call, weights_bytes=kept)
+
+        return replace(self, calls=tuple(map(less, self.calls)))
 
     def weights_budget(self, free_bytes: int, profile: Profile = Profile.STREAM) -> int | None:
         """What of ``free_bytes`` is left for weights: under ``stream`` beside the activations of the calls that stream,

@@ -82,6 +82,16 @@ def predictions(footprint: Footprint, free_bytes: int) -> Mapping[Profile, Predi
     return rows
 
 
+def spilled_by_driver(footprint: Footprint, free_bytes: int) -> Prediction:
+    """What ``spill`` would need where it is left to the graphics driver: all of it, wherever that is."""
+    whole = footprint.peak_bytes(Profile.DEDICATED)
+    if whole <= free_bytes:
+        return Prediction(whole, True, f"Fits: {format_bytes(free_bytes)} are free.", 0)
+    moved = whole - free_bytes
+    note = f"The driver would move out {format_bytes(moved)}, as it sees fit."
+    return Prediction(free_bytes, True, note, moved)
+
+
 def _reason(profile: Profile, tiled: bool, peak: int, dedicated: int, free_bytes: int) -> str:
     needs = f"it needs {format_bytes(peak)} of the {format_bytes(free_bytes)} that are free"
     if profile is Profile.DEDICATED:

@@ -16,7 +16,7 @@ from ..placement.component import Component
 from ..placement.placed_model import PlacedModel
 from ..placement.profile import Profile
 from ..units import format_bytes
-from .ladder import CallMemory, LadderSwitches, Rung, RungKind, can_tile, climb
+from .ladder import CallMemory, LadderSwitches, Rung, RungKind, can_tile, climb, step_down
 from .method_patch import PatchSet
 from .out_of_memory import is_out_of_memory, lacking_bytes
 from .row_split import call_by_rows, rows_of
@@ -77,6 +77,7 @@ class Guard:
         on_rung: Callable[[Rung], None] = lambda rung: None,
         whereabouts: Callable[[], str] = lambda: "",
         whole_batch_because: Callable[[Component], str | None] = lambda component: None,
+        takes_step_down: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Args:
@@ -85,12 +86,14 @@ class Guard:
             on_rung: told of each rung as it is taken.
             whereabouts: where in the job a call is ("at step 14 of 30"), for the words of a rung.
             whole_batch_because: why a component needs all its rows in one call (a ControlNet's hook), or ``None``.
+            takes_step_down: whether the user asks for less on the card; asked before each call, and answered once.
         """
         self._model = model
         self._switches = switches or LadderSwitches()
         self._on_rung = on_rung
         self._whereabouts = whereabouts
         self._whole_batch_because = whole_batch_because
+        self._takes_step_down = takes_step_down
         self._memory: dict[tuple[str, str], CallMemory] = {}
         self._patches: PatchSet | None = None
         self._inside: set[str] = set()
@@ -173,6 +176,8 @@ class Guard:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
+        if self._takes_step_down():
+            self._step_down(component, call)
         memory = self._remembered(component, call)
         random = _Random()
         result, failure = self._attempt(component, call, memory, original, args, kwargs)
@@ -195,6 +200,14 @@ class Guard:
             random.restore()
             result, failure = self._attempt(component, call, memory, original, args, kwargs)
         return result
+
+    def _step_down(self, component: Component, call: str) -> None:
+        rung, fault = self._next_rung(step_down(self._model, component, call))
+        if fault is not None:
+            self._mend(component, fault)
+        elif rung is not None:
+            where = self._whereabouts()
+            self._on_rung(Rung(rung.kind, f"asked for less on the card{' ' + where if where else ''}: {rung.words}"))
 
     def _climb(
         self, component: Component, call: str, failure: _Failure, memory: CallMemory, *, released: bool = False

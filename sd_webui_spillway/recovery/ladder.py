@@ -97,6 +97,20 @@ def climb(
         yield Rung(RungKind.SPLIT_ROWS, f"ran {rows} rows as {at_once} at a time")
 
 
+def step_down(model: PlacedModel, component: Component, call: str) -> Iterator[Rung]:
+    """Before a call, because the user asks for it: one rung that leaves less of the model on the card, if there is one;
+    it is in force by the time it is yielded."""
+    before = model.profile
+    words = model.shrink(component, call, None)
+    if words is not None:
+        yield Rung(RungKind.LOWER_BUDGET, words)
+        return
+    smaller = model.smaller(before) if before else None
+    if smaller is not None:
+        model.switch(smaller)
+        yield Rung(RungKind.SMALLER_PLACEMENT, f"went from {before} to {smaller}")
+
+
 def can_tile(component: Component, call: str) -> bool:
     """Whether this call can run in strips and still give the same picture."""
     child = component.tileable.get(call)

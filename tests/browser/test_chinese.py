@@ -43,6 +43,10 @@ def english(lines: list[str]) -> dict[str, list[str]]:
     return left
 
 
+def wait_for_words(page, words: str, milliseconds: int) -> None:
+    page.locator("#spillway-message .spillway-sentence", has_text=words).wait_for(timeout=milliseconds)
+
+
 def test_nothing_of_ours_is_left_in_english(open_page, served):
     request = ImageRequest(prompt=f"{OOM_PROMPT}, {LOST_PROMPT}", width=64, height=64, steps=3, batch_size=2)
     served.session.generate(request)
@@ -61,7 +65,7 @@ def test_what_the_form_refuses_and_what_a_job_ends_with_is_said_in_chinese(open_
     page = open_page("?lang=zh&__theme=light").page
     page.fill("#spillway-width input", "100")
     page.click("button#spillway-generate")
-    page.locator("#spillway-message .spillway-sentence", has_text="宽度必须是 8 的倍数，而不是 100。").wait_for(timeout=8000)
+    wait_for_words(page, "宽度必须是 8 的倍数，而不是 100。", 8000)
     assert english(page.evaluate(SAID)) == {}
     page.fill("#spillway-width input", "64")
     page.fill("#spillway-height input", "64")
@@ -69,7 +73,7 @@ def test_what_the_form_refuses_and_what_a_job_ends_with_is_said_in_chinese(open_
     page.fill("#spillway-prompt textarea", f"{LOST_PROMPT}")
     page.fill("#spillway-batch-size input", "2")
     page.click("button#spillway-generate")
-    page.locator("#spillway-message .spillway-sentence", has_text="的图像已放弃：").wait_for(timeout=15_000)
+    wait_for_words(page, "的图像已放弃：", 15_000)
     assert english(page.evaluate(SAID)) == {}
 
 
@@ -79,6 +83,6 @@ def test_what_the_program_does_not_know_by_heart_is_shown_as_it_is(open_page):
     page.fill("#spillway-width input", "64")
     page.fill("#spillway-height input", "64")
     page.click("button#spillway-generate")
-    page.locator("#spillway-message .spillway-sentence", has_text="The fake card has no memory left at all.").wait_for(timeout=8000)
+    wait_for_words(page, "The fake card has no memory left at all.", 8000)
     shown = page.locator("#spillway-message .spillway-sentence").inner_text()
     assert shown == "The fake card has no memory left at all."

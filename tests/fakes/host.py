@@ -161,6 +161,11 @@ class FakeHost:
                 return False
             observer.step(step, request.steps)
             time.sleep(self.step_pause_seconds)
+            if observer.takes_step_down():
+                words = f"asked for less on the card at step {step} of {request.steps}: went from {used} to lowvram"
+                observer.rung(words)
+                rungs, used = (words,), Profile.LOWVRAM
+                observer.profile(used)
             if step == 1 and batch == 0 and OOM_PROMPT in request.prompt:
                 words = (
                     f"UNet ran out at step 1 of {request.steps} with 3.9 GiB of 4.0 GiB in use: "

@@ -135,6 +135,7 @@ class Watcher:
     """A job's observer that remembers what it was told; can ask to stop after so many finished images."""
 
     stop_when: Callable[[Watcher], bool] = lambda watcher: False
+    step_down_when: Callable[[Watcher], bool] = lambda watcher: False
     stages: list[str] = field(default_factory=list)
     steps: list[tuple[int, int]] = field(default_factory=list)
     rungs: list[str] = field(default_factory=list)
@@ -163,6 +164,9 @@ class Watcher:
 
     def stop_requested(self) -> bool:
         return self.stop_when(self)
+
+    def takes_step_down(self) -> bool:
+        return self.step_down_when(self)
 
 
 class Rig:

@@ -115,7 +115,8 @@ def test_the_cap_is_set_by_size_by_share_and_back_to_the_default(client, session
 )
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("PUT", "profile"), ("PUT", "cap"), ("PUT", "settings"), ("POST", "images/clear"), ("POST", "jobs/stop")],
+    [("PUT", "profile"), ("PUT", "cap"), ("PUT", "settings"), ("POST", "images/clear"), ("POST", "jobs/stop"),
+     ("POST", "jobs/step-down")],
 )
 def test_another_site_changes_nothing(client, session, method, path, headers):
     make(session)
@@ -149,6 +150,7 @@ def test_jobs(client, session):
     assert last["given_up"][0]["outcome"] == "given up"
     assert "went from" in last["images"][0]["rungs"][0]
     assert client.post(f"{V1}/jobs/stop", json={}).json() == {"stopping": False}
+    assert client.post(f"{V1}/jobs/step-down", json={}).json() == {"stepping_down": False}
 
 
 def test_images_are_filtered_and_paged_newest_first(client, session):
@@ -206,6 +208,10 @@ def test_the_drivers_spill_is_offered_on_windows_only(client, session, monkeypat
     monkeypatch.setattr("sys.platform", "win32")
     assert client.put(f"{V1}/settings", json={"spill_kind": "driver"}).json()["spill_kind"] == "driver"
     assert session.settings.spill_kind == "driver"
+    answer = client.get(f"{V1}/profile").json()
+    assert answer["spill_kind"] == "driver"
+    spill = next(row for row in answer["rows"] if row["profile"] == "spill")
+    assert "the graphics driver moves out" in spill["summary"]
 
 
 @pytest.mark.parametrize("how", [{"params": {"lang": "zh"}}, {"headers": {"Accept-Language": "zh-CN,zh;q=0.9"}}])

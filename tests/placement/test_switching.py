@@ -199,3 +199,17 @@ def test_what_cannot_be_applied_says_why_and_changes_nothing(profile):
     with pytest.raises(UnavailableError, match=f"“{profile}” cannot be applied, because"):
         rig.model.switch(profile)
     assert rig.model.profile is Profile.MEDVRAM
+
+
+def test_spill_left_to_the_driver_has_the_whole_model_on_the_card_under_its_own_name(expected):
+    by_driver = [True]
+    rig = Rig()
+    rig.model.spills_by_driver = lambda: by_driver[0]
+    rig.model.switch(Profile.SPILL)
+    assert rig.model.profile is Profile.SPILL
+    assert rig.on_card() == {id(tensor) for tensor in weights(rig.components)}
+    assert_same(rig.run_job(), expected)
+    by_driver[0] = False
+    with pytest.raises(UnavailableError, match="cannot be applied"):
+        rig.model.switch(Profile.SPILL)  # this card has no link, so it cannot be ours
+    assert rig.model.profile is Profile.SPILL

@@ -8,7 +8,7 @@ import pytest
 
 from sd_webui_spillway.placement.profile import Profile
 from sd_webui_spillway.planning.footprint import AllocatorOverhead, CallNeed, Footprint
-from sd_webui_spillway.planning.planner import CANDIDATES, plan, predictions
+from sd_webui_spillway.planning.planner import CANDIDATES, plan, predictions, spilled_by_driver
 from sd_webui_spillway.units import GIB, MIB
 
 
@@ -179,3 +179,17 @@ def test_predictions_say_what_fits_and_what_lacks():
     roomy = predictions(footprint(), 24 * GIB)[Profile.DEDICATED]
     assert roomy.fits
     assert roomy.note == "Fits: 24.0 GiB are free."
+
+
+def test_what_the_driver_would_spill_is_what_the_whole_model_lacks():
+    left = spilled_by_driver(footprint(), 8 * GIB)
+    assert (left.dedicated_bytes, left.shared_bytes, left.fits) == (8 * GIB, int(2.5 * GIB), True)
+    assert left.note == "The driver would move out 2.5 GiB, as it sees fit."
+    roomy = spilled_by_driver(footprint(), 12 * GIB)
+    assert (roomy.dedicated_bytes, roomy.shared_bytes) == (int(10.5 * GIB), 0)
+
+
+def test_auto_plans_with_no_profile_that_was_taken_out():
+    whole = footprint()
+    assert plan(whole.without(Profile.MEDVRAM), 10 * GIB).profile is Profile.LOWVRAM
+    assert whole.offers(Profile.MEDVRAM), "the one it was made from is as before"

@@ -265,3 +265,38 @@ def test_what_a_call_calls_of_its_own_component_is_part_of_it(expected):
     rig.guard.install()
     assert_same(rig.run_job(), expected)
     assert entered.count("encode") == 1
+
+
+@pytest.mark.parametrize(("profile", "smaller"), [(Profile.DEDICATED, "medvram"), (Profile.LOWVRAM, "sequential")])
+def test_asked_for_less_it_steps_down_before_the_next_call_and_the_picture_stays(profile, smaller, expected):
+    asked = iter([False, False, True])
+    rig = rig_in(profile, takes_step_down=lambda: next(asked, False))
+    rig.guard.install()
+    assert_same(rig.run_job(), expected)
+    assert [(rung.kind, rung.words) for rung in rig.rungs] == [
+        (RungKind.SMALLER_PLACEMENT, f"asked for less on the card: went from {profile} to {smaller}")
+    ]
+    assert rig.model.profile is profile, "the one that was chosen is back after the job"
+
+
+def test_asked_for_less_where_nothing_smaller_is_left_it_goes_on(expected):
+    rig = rig_in(Profile.SEQUENTIAL, takes_step_down=lambda: True)
+    rig.guard.install()
+    assert_same(rig.run_job(), expected)
+    assert rig.rungs == []
+
+
+def test_asked_for_less_where_even_that_does_not_fit_it_goes_on(expected):
+    card = FaultyCard(64 * MIB)
+    asked = iter([False, False, True])
+
+    def ask() -> bool:
+        if not next(asked, False):
+            return False
+        card.fail_fetch(3)
+        return True
+
+    rig = rig_in(Profile.DEDICATED, card, takes_step_down=ask)
+    rig.guard.install()
+    assert_same(rig.run_job(), expected)
+    assert (card.raised, rig.model.profile) == (1, Profile.DEDICATED)

@@ -29,7 +29,8 @@ NOT_SHOWN = {
 FRAGMENTS = {
     # Pieces of a sentence that is found elsewhere as a whole, names of kinds, and technical lines.
     f"{FACT} to {FACT}", " with the VAE in strips", f" (its rows cannot be split, because {FACT})",
-    "release caches", "lower the budget", "smaller placement", "split rows", "give up", "given up", "near the edge",
+    "release caches", "lower the budget", "smaller placement", "split rows", "looked up", "give up", "given up",
+    "near the edge",
     "unable to open", "No space left", "shared memory", "out-of-memory recovery", "out-of-memory recoveries",
     f"schema version {FACT}, known up to {FACT}", "Content-Type must be application/json", f"{FACT} (warm-up)",
     "Spillway id", "half applied", "the shared work of this batch has not ended",

@@ -37,14 +37,16 @@ class Attachment:
         report: Callable[[str], None],
         whereabouts: Callable[[], str],
         reserved_bytes: Callable[[], int],
+        takes_step_down: Callable[[], bool],
+        spills_by_driver: Callable[[], bool],
     ) -> None:
         self.model = model
         self.components = components_of(model)
         self._card = card
-        self.placed = PlacedModel(self.components, card, ledger)
+        self.placed = PlacedModel(self.components, card, ledger, spills_by_driver=spills_by_driver)
         self.guard = Guard(
             self.placed, switches=switches, on_rung=on_rung, whereabouts=whereabouts,
-            whole_batch_because=whole_batch_because,
+            whole_batch_because=whole_batch_because, takes_step_down=takes_step_down,
         )
         overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD
         meter = FootprintMeter(

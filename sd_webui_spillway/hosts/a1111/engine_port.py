@@ -52,6 +52,9 @@ class Engine(Protocol):
     def rungs_taken(self) -> tuple[str, ...]:
         """What the guard did in this job so far, in words."""
 
+    def report(self, words: str) -> None:
+        """Something was done in this job to survive, beside what the guard does: a rung like any other."""
+
     def peak_bytes(self) -> int | None:
         """The peak on the card since :meth:`reset_peak`."""
 

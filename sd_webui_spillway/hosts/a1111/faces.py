@@ -33,14 +33,14 @@ class Faces:
         if run is None:
             return original(*args, **kwargs)
         picture = args[0] if args else kwargs["np_image"]
-        if run.batch.failure is not None:
+        if run.finishing_lost:
             return picture
         try:
             return run.guarded(
                 "Face restoration", lambda: self._once(original, args, kwargs), lambda: None
             )
         except OutOfRoomError as error:
-            run.say(f"A face was left as it was. {error}")
+            run.told.say(f"A face was left as it was. {error}")
         return picture
 
     def _once(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

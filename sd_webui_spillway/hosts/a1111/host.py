@@ -114,6 +114,9 @@ class A1111Host:
     def rungs_taken(self) -> tuple[str, ...]:
         return tuple(self._models.rungs)
 
+    def report(self, words: str) -> None:
+        self._models.report(words)
+
     def make_room(self) -> str | None:
         models = self._models
         with models.lock:
@@ -169,7 +172,10 @@ class A1111Host:
             return dict.fromkeys((profile for profile in PROFILES if profile is not Profile.AUTO),
                                  self._models.no_card_because)
         link = self._models.card.no_link_because if self._models.card is not None else None
-        return dict.fromkeys(NEED_LINK, link) if link else {}
+        if not link:
+            return {}
+        by_driver = (Profile.SPILL,) if self._models.spills_by_driver() else ()
+        return {profile: link for profile in NEED_LINK if profile not in by_driver}
 
 
 class _LateCardMemory:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from ...errors import SpillwayError
 from ...recovery.method_patch import PatchSet
 from ...session import Session
 from .asked import request_of
@@ -15,7 +16,9 @@ from .engine_port import Engine
 from .faces import Faces
 from .lora_errors import LoraErrors
 from .pictures import Pictures
-from .run import NothingMadeError, Run
+from .results import answer_without_images
+from .run import Run
+from .series import NothingMadeError, SeriesWatch
 from .stages import Stages
 from .unharmed import Unharmed
 from .warmth import Warmth
@@ -36,13 +39,14 @@ class JobWatch:
         self._thread: int | None = None
         self._warmth = Warmth()
         self._lora = LoraErrors()
+        self._series = SeriesWatch()
         self._patches: PatchSet | None = None
         self._unharmed = Unharmed()
 
     def install(self, patches: PatchSet) -> None:
         """Wrap the webui's functions; ``patches`` takes them back."""
         self._patches = patches
-        for part in (Stages(self), Pictures(self), Faces(self), self._lora):
+        for part in (Stages(self), Pictures(self, self._series), Faces(self), self._lora, self._series):
             part.install(patches)
         patches.wrap(importlib.import_module("modules.processing"), "process_images_inner", self._process)
         self._engine.whereabouts = self.whereabouts
@@ -72,11 +76,34 @@ class JobWatch:
             processed = original(*args, **kwargs)
         except BaseException as raised:
             error = raised
-            raise
+            if not self._answers(run, raised):
+                raise
         finally:
             self._end(run, stack, error)
             del error  # a traceback and its tensors would outlive the job
-        return _answered(run, processed)
+        return self._answered(run, processed)
+
+    def _answers(self, run: Run, error: BaseException) -> bool:
+        """Whether an answer without images stands for this error: the other requests of a series are to go on."""
+        return self._series.current() is not None and isinstance(error, SpillwayError) and bool(run.p.all_seeds)
+
+    def _answered(self, run: Run, processed: Any) -> Any:
+        """The webui's answer with our sentences in it.
+
+        Raises:
+            NothingMadeError: nothing at all could be made, and a program asked for this alone. A series gets an answer
+                without images instead, since it has other requests; so does a person, with the sentence below it.
+        """
+        p, series = run.p, self._series.current()
+        said = run.told.said
+        if processed is None:
+            processed = answer_without_images(p, keeps_places=series is not None and series.keeps_places)
+        if series is not None:
+            series.add(run.images, run.infotexts, said)
+        processed.spillway_notices = tuple(said)
+        if series is None and run.nothing_made and getattr(p, "is_api", False):
+            raise NothingMadeError(" ".join(run.told.losses))
+        return processed
 
     def _begin(self, p: Any, stack: ExitStack) -> Run | None:
         run = None
@@ -121,23 +148,3 @@ def _wait_for_loading() -> None:
     runs the text encoder; that is not to be placed anew meanwhile."""
     with importlib.import_module("modules.sd_models").model_data.lock:
         pass
-
-
-def _answered(run: Run, processed: Any) -> Any:
-    """The webui's answer with our sentences in it.
-
-    Raises:
-        NothingMadeError: nothing at all could be made, and a program asked. A script (an X/Y/Z plot) gets an empty
-            answer instead, since it may have images of earlier calls; so does a person, with the sentence below it.
-    """
-    p = run.p
-    processed.spillway_notices = tuple(run.said)
-    if run.nothing_made and getattr(p, "is_api", False) and not _script_at_work(p):
-        raise NothingMadeError(" ".join(run.losses))
-    return processed
-
-
-def _script_at_work(p: Any) -> bool:
-    """The first of the script arguments is the number of the script that was chosen, 0 for none."""
-    arguments = p.script_args
-    return bool(arguments) and bool(arguments[0])

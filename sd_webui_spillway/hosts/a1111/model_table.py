@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,7 @@ class PlacementChoices:
     dedicated_percent: int = 100
     """Of the card, what plans may use."""
     tile_always: bool = False
+    spills_by_driver: bool = False
 
 
 @dataclass
@@ -71,6 +73,7 @@ class ModelTable:
         """What was done beside what was asked, since the last job began, in words."""
         self.whereabouts: Callable[[], str] = lambda: ""
         self.no_card_because: str | None = None
+        self._loading_off_card = False
         self._card: Card | None = None
         self._open_card = open_card
         self._ledger = ledger
@@ -90,8 +93,12 @@ class ModelTable:
         with self.lock:
             return self._card_or_none() is not None
 
+    def spills_by_driver(self) -> bool:
+        """Whether ``spill`` is left to the graphics driver."""
+        return self._choices().spills_by_driver
+
     def keeps_off_card(self) -> bool:
-        return (self.job.profile if self.job else self.profile) is not Profile.DEDICATED
+        return self._loading_off_card or (self.job.profile if self.job else self.profile) is not Profile.DEDICATED
 
     def attach(self, model: Any) -> None:
         with self.lock:
@@ -119,6 +126,8 @@ class ModelTable:
             report=self.report,
             whereabouts=lambda: self.whereabouts(),
             reserved_bytes=self._reserved_bytes,
+            takes_step_down=lambda: self.job is not None and self.job.observer.takes_step_down(),
+            spills_by_driver=self.spills_by_driver,
         )
         self.attachments.append(attachment)
         words = attachment.attach(*(self.job.profile, self.job.request) if self.job else (self.profile, None))
@@ -146,14 +155,31 @@ class ModelTable:
                 attachment.placed.rest()
 
     def load_out_of_memory(self, model: Any, words: str) -> None:
+        logger.warning("the checkpoint does not fit on the card (%s)", words)
+        self.unsettle(model)
+        self.report("the checkpoint does not fit on the card: it is kept in system memory")
+
+    def unsettle(self, model: Any) -> None:
         from modules import devices
 
-        logger.warning("the checkpoint does not fit on the card (%s)", words)
+        self.detach(model)
         model.to(devices.cpu)
         if self._card is not None:
             self._card.release_cached()
         mark(model, off_card=True)
-        self.report("the checkpoint does not fit on the card: it is kept in system memory")
+
+    @contextmanager
+    def loading_off_card(self, words: str) -> Iterator[None]:
+        logger.warning("loading the checkpoint ran out of memory (%s): it is loaded into system memory", words)
+        self.rest()
+        if self._card is not None:
+            self._card.release_cached()
+        self._loading_off_card = True
+        try:
+            yield
+        finally:
+            self._loading_off_card = False
+        self.report("loading the checkpoint ran out of memory: it was loaded into system memory first")
 
     def switch(self, profile: Profile) -> None:
         """Place every checkpoint so from now on; ``auto`` leaves them where they are.

@@ -10,16 +10,18 @@ from typing import Any
 
 from ...recovery.method_patch import PatchSet
 from .infotext import without_entries
-from .results import without_placeholders
+from .results import with_stand_ins, without_lost
 from .run import Run
+from .series import SeriesWatch
 from .stages import Watch
 
 
 class Pictures:
     """Wraps what the webui does with finished images. Outside a job every patch passes through."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, series: SeriesWatch) -> None:
         self._watch = watch
+        self._series = series
 
     def install(self, patches: PatchSet) -> None:
         processing = importlib.import_module("modules.processing")
@@ -46,6 +48,8 @@ class Pictures:
         if run is None:
             return original(*args, **kwargs)
         named = _named(original, args, kwargs)
+        if run.finishing_lost and run.leads(named.get("p")) and not named.get("grid"):
+            return None, None  # the webui does not look at it
         run.observer.stage("save")
         if not _is_finished_image(run, named):
             info = named.get("info")
@@ -60,13 +64,19 @@ class Pictures:
 
     def _list(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         run = self._watch.running()
-        if run is None or all(run.outcomes.values()):
+        if run is None:
             return original(*args, **kwargs)
         named = _named(original, args, kwargs)
-        if run.leads(named.get("p")) and named.get("infotexts"):
-            args, kwargs = args[:1], without_placeholders(named, run.outcomes, run.p.batch_size)
-            kwargs.pop("self", None)
-        return original(*args, **kwargs)
+        if not run.leads(named.get("p")) or not named.get("infotexts"):
+            return original(*args, **kwargs)
+        made = without_lost(named, run.outcomes, run.p.batch_size) if run.told.losses else named
+        grids = made.get("index_of_first_image", 0)
+        run.images, run.infotexts = list(made["images_list"][grids:]), list(made["infotexts"][grids:])
+        if not run.told.losses:
+            return original(*args, **kwargs)
+        series = self._series.current()
+        answer = with_stand_ins(named, run.outcomes) if series is not None and series.keeps_places else made
+        return original(args[0], **{name: value for name, value in answer.items() if name != "self"})
 
     def _answer(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The API answers with this text alone, so what a person should read is put into it."""

@@ -19,6 +19,7 @@ from ...timing import ImageLog
 from ...units import parse_bytes
 from . import takeover
 from .api import add_routes
+from .checkpoints import CheckpointLoads
 from .host import A1111Host
 from .jobs import JobWatch
 from .model_table import ModelTable, PlacementChoices
@@ -60,6 +61,7 @@ class Plugin:
 
         _set_cap(self.session, getattr(shared.cmd_opts, "spillway_shared_cap", None))
         takeover.install(self._patches, self._models)
+        CheckpointLoads(self._models).install(self._patches)
         self._jobs.install(self._patches)
         self._axes.add()  # without a page nothing else asks for them
         for model in list(sd_models.model_data.loaded_sd_models):
@@ -106,6 +108,7 @@ class Plugin:
             ),
             chosen.dedicated_percent,
             chosen.vae_tiling == "always",
+            chosen.spill_kind == "driver",
         )
 
 

@@ -77,8 +77,8 @@ class Batch:
         self.iteration: int | None = None
         self.facts: BatchFacts | None = None
         """Known from the end of the shared work on."""
-        self.failure: str | None = None
-        """Why its images cannot be made, in one sentence."""
+        self.lost: dict[int, str] = {}
+        """Why an image cannot be made, in one sentence, by its place."""
         self.steps = Steps()
         self.warm_up = False
         engine.reset_peak()
@@ -134,15 +134,15 @@ class Batch:
         peaks = [peak for peak in (self._shared_peak, self._engine.peak_bytes()) if peak is not None]
         return max(peaks, default=None)
 
-    def record(self, place: int, *, file_path: str | None = None, given_up_because: str | None = None) -> ImageRecord:
-        """The record of the image that ended just now; the next one's own time begins.
+    def record(self, place: int, file_path: str | None = None) -> ImageRecord:
+        """The record of the image that ended just now, made or lost; the next one's own time begins.
 
         ``place`` is its place in the batch. The peak of shared memory is left to the session.
         """
         facts = self.facts
         if facts is None or self._own is None:
             raise ValueError("the shared work of this batch has not ended")
-        values = self.values(place)
+        values, lost_because = self.values(place), self.lost.get(place)
         values.recorded = True
         sampled = self._shared.seconds.get("sample")
         record = ImageRecord(
@@ -175,8 +175,8 @@ class Batch:
             estimated_dedicated_bytes=self._placement.estimated_dedicated_bytes,
             moved_bytes=self._shared_moved // self.size + self._engine.moved_bytes() - self._moved_before,
             rungs=self._shared_rungs + self._engine.rungs_taken()[self._rungs_before :],
-            outcome=Outcome.DELIVERED if given_up_because is None else Outcome.GIVEN_UP,
-            message=given_up_because or self._stopped(),
+            outcome=Outcome.DELIVERED if lost_because is None else Outcome.GIVEN_UP,
+            message=lost_because or self._stopped(),
             file_path=file_path,
         )
         self._next_image()

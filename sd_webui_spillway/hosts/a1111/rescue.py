@@ -85,14 +85,19 @@ class FieldsBefore:
         fields.update(self._fields)
         noise = fields.get("rng")
         if noise is not None:
-            self._p.rng = type(noise)(
-                noise.shape,
-                noise.seeds,
-                subseeds=noise.subseeds,
-                subseed_strength=noise.subseed_strength,
-                seed_resize_from_h=noise.seed_resize_from_h,
-                seed_resize_from_w=noise.seed_resize_from_w,
-            )
+            self._p.rng = fresh_noise(noise, noise.seeds, noise.subseeds)
+
+
+def fresh_noise(noise: Any, seeds: Any, subseeds: Any) -> Any:
+    """The webui's ``ImageRNG`` of these seeds, from the beginning."""
+    return type(noise)(
+        noise.shape,
+        seeds,
+        subseeds=subseeds,
+        subseed_strength=noise.subseed_strength,
+        seed_resize_from_h=noise.seed_resize_from_h,
+        seed_resize_from_w=noise.seed_resize_from_w,
+    )
 
 
 def dark_images(count: int, width: int, height: int) -> list[torch.Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from ...timing.image_record import ImageRecord
 from .asked import final_size
 from .engine_port import Engine, JobPlacement
 from .infotext import ID_KEY, ID_LENGTH, KEY, entry_text
+from .losses import Told
 from .records import Batch, BatchFacts
 from .rescue import call_with_room
 from .unharmed import Unharmed
@@ -23,10 +24,6 @@ from .warmth import Warmth
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
-
-
-class NothingMadeError(SpillwayError):
-    """Not one image of a request could be made."""
 
 
 class Run:
@@ -65,21 +62,20 @@ class Run:
         self._guarding = 0
         self._joined = 0
         self._described: int | None = None
-        self._save_before: bool | None = None
         self._delivered: list[DeliveredImage] = []
         self._given_up: list[ImageRecord] = []
         self._peaks = ExitStack()
         self._shared_peak = self._peaks.enter_context(monitor.watch())
         self.outcomes: dict[tuple[int, int], bool] = {}
         """By iteration and place in the batch, in the order in which the webui lists its images: was it made?"""
-        self.notices: list[str] = list(placement.notices)
-        self.said: list[str] = []
-        """The sentences of :attr:`notices` that a person should read beside the images."""
-        self.losses: list[str] = []
-        """Those of them that name images which could not be made."""
+        self.told = Told(p, placement.notices)
+        self.images: list[Any] = []
+        """What the webui's answer lists of it, grids apart and without what could not be made."""
+        self.infotexts: list[str] = []
+        """One for each image."""
         self.stopped = False
         """The user ended a batch early: interrupt or skip."""
-        self.batch = Batch(job.job_id, placement, engine)
+        self.batch = self._new_batch()
         if infotext:
             p.extra_generation_params.update({KEY: self._entry, ID_KEY: self._id_entry})
 
@@ -90,6 +86,17 @@ class Run:
     def leads(self, p: Any) -> bool:
         """Whether this object is the job's own, and no script's request inside it is at work."""
         return p is self.p and not self._joined
+
+    @property
+    def finishing_lost(self) -> bool:
+        """Whether the image that the webui is finishing is one that could not be made."""
+        return self.batch.finishing and getattr(self.p, "batch_index", None) in self.batch.lost
+
+    @property
+    def between_iterations(self) -> bool:
+        """Whether the webui has ended one iteration and not begun the next."""
+        begun = self.batch.iteration
+        return self.leads(self.p) and not self._guarding and begun is not None and self.p.iteration > begun
 
     @property
     def guarding(self) -> bool:
@@ -119,29 +126,39 @@ class Run:
         with self._unharmed("The records of a batch are not complete"):
             if self.batch.iteration is not None:
                 self._end_batch()
-                self.batch = Batch(self._job.job_id, self._placement, self._engine, self.batch.left_over_seconds())
+                self.batch = self._new_batch(self.batch.left_over_seconds())
             self.batch.warm_up = not self._warmth.is_warm(p, self._engine)
             self.observer.batch(p.iteration)
         self.batch.iteration = p.iteration
 
+    def _new_batch(self, carried_seconds: float = 0.0) -> Batch:
+        return Batch(self._job.job_id, self._placement, self._engine, carried_seconds)
+
     def _end_batch(self) -> None:
-        if self._save_before is not None:
-            self.p.do_not_save_samples, self._save_before = self._save_before, None
         batch = self.batch
-        if batch.finishing and batch.failure is None:
+        if batch.finishing and not self.all_lost:
             for place in range(batch.size):
                 self.finish(place, None)
             self._warmth.ran(self.p, self._engine)
 
+    @property
+    def seeds(self) -> Sequence[int]:
+        """Of the batch; of the first one while none has begun."""
+        p = self.p
+        seeds: Sequence[int] = p.seeds if self.batch.iteration is not None else p.all_seeds[: p.batch_size]
+        return seeds
+
     def end_shared(self) -> None:
-        """The pixels of this batch are there. A second time only takes note of images that a script has added."""
-        seeds = self.p.seeds if self.batch.iteration is not None else self.p.all_seeds[: self.p.batch_size]
+        """The pixels of this batch are there, or will never be. A second time only takes note of images that a script
+        has added."""
+        seeds = self.seeds
         if self.batch.facts is not None and len(self.batch.facts.seeds) == len(seeds):
             return
         with self._unharmed("The records of a batch are not complete"):
             self.batch.end_shared(self._facts(seeds))
+        self._record_lost()
 
-    def _facts(self, seeds: list[int]) -> BatchFacts:
+    def _facts(self, seeds: Sequence[int]) -> BatchFacts:
         p = self.p
         width, height = final_size(p)
         return BatchFacts(
@@ -154,10 +171,15 @@ class Run:
         )
 
     def guarded(
-        self, what: str, call: Callable[[], _T], restore: Callable[[], None], instead: Callable[[], _T] | None = None
+        self,
+        what: str,
+        call: Callable[[], _T],
+        restore: Callable[[], None],
+        instead: Callable[[str], _T] | None = None,
     ) -> _T:
-        """``call()``, with room made where it runs out of memory. What then still fails is given up for this batch:
-        ``instead()`` is returned in its place, unless an outer call of this kind will see to it."""
+        """``call()``; where it runs out of memory, once more after room was made and ``restore()`` called. What then
+        still fails is raised, or is up to ``instead``, which is told why, unless an outer call of this kind will see
+        to it."""
         outermost = instead is not None and not self._guarding and not self._joined
         self._guarding += 1
         try:
@@ -168,40 +190,48 @@ class Run:
             sentence = str(error)
         finally:
             self._guarding -= 1
-        restore()
-        self.give_up(sentence)
-        return instead()
+        return instead(sentence)
+
+    def report(self, words: str) -> None:
+        """Something was done to survive, beside what the guard does."""
+        self._engine.report(words)
 
     def give_up(self, because: str) -> None:
-        """The images of this batch cannot be made; the webui goes on with dark ones, which it does not save."""
-        self.batch.failure = because
-        if self._save_before is None:
-            self._save_before = self.p.do_not_save_samples
-        self.p.do_not_save_samples = True
-        self.end_shared()
-        self._record_given_up(because)
-        self.losses.append(f"{self._which()} could not be made: {because}")
-        self.say(self.losses[-1])
+        """No image of this batch can be made."""
+        self.lose(dict.fromkeys(range(len(self.seeds)), because))
 
-    def _record_given_up(self, because: str) -> None:
+    def lose(self, reasons: Mapping[int, str]) -> None:
+        """The images at these places of the batch cannot be made. The webui goes on with pictures in their places,
+        which are neither saved nor shown."""
+        self.batch.lost.update(reasons)
+        first = (self.batch.iteration or 0) * self.p.batch_size
+        self.told.lost({first + place: because for place, because in reasons.items()})
+        if self.all_lost:
+            self.end_shared()
+
+    @property
+    def all_lost(self) -> bool:
+        """Whether no image of this batch can be made."""
+        return bool(self.batch.lost) and len(self.batch.lost) >= len(self.seeds)
+
+    def lose_rest(self, because: str) -> None:
+        """The iteration that the webui is about to begin cannot be made, nor any after it."""
+        p = self.p
+        self._end_batch()
+        for iteration in range(p.iteration, p.n_iter):
+            self.batch = self._new_batch()
+            self.batch.iteration = iteration
+            seeds = p.all_seeds[iteration * p.batch_size : (iteration + 1) * p.batch_size]
+            self.batch.lost = dict.fromkeys(range(len(seeds)), because)
+            self.batch.end_shared(self._facts(seeds))
+            self._record_lost()
+        self.told.lost(dict.fromkeys(range(p.iteration * p.batch_size, len(p.all_seeds)), because))
+
+    def _record_lost(self) -> None:
         with self._unharmed("An image that was given up is not in the log"):
-            for place in range(self.batch.size):
+            for place in sorted(self.batch.lost):
                 if not self.batch.values(place).recorded:
-                    record = self.batch.record(place, given_up_because=because)
-                    self._given_up.append(self.observer.image(record))
-
-    def _which(self) -> str:
-        count, size = len(self.p.all_seeds), self.batch.size
-        first = (self.batch.iteration or 0) * self.p.batch_size + 1
-        return f"Image {first} of {count}" if size == 1 else f"Images {first} to {first + size - 1} of {count}"
-
-    def say(self, sentence: str) -> None:
-        """For the person who asked: under the gallery, in the API's answer and in the job's result."""
-        logger.warning("%s", sentence)
-        self.p.comment(sentence)
-        if sentence not in self.said:
-            self.said.append(sentence)
-            self.notices.append(sentence)
+                    self._given_up.append(self.observer.image(self.batch.record(place)))
 
     @contextmanager
     def describing(self, place: int | None) -> Iterator[None]:
@@ -212,19 +242,19 @@ class Run:
         finally:
             self._described = before
         if place is not None:
-            self.outcomes[self.batch.iteration or 0, place] = self.batch.failure is None
+            self.outcomes[self.batch.iteration or 0, place] = place not in self.batch.lost
 
     def finish(self, place: int, file_path: str | None) -> None:
         """This image of the batch ended, saved or not. A second time does nothing."""
-        if self.batch.failure is not None or self.batch.values(place).recorded:
+        if place in self.batch.lost or self.batch.values(place).recorded:
             return
         with self._unharmed("A finished image is not in the log"):
-            record = self.observer.image(self.batch.record(place, file_path=file_path))
-            self._delivered.append(DeliveredImage(record, Path(file_path or "")))
+            record = self.observer.image(self.batch.record(place, file_path))
+            self._delivered.append(DeliveredImage(record, Path(file_path) if file_path else None))
 
     def _entry(self, **webui: Any) -> str | None:
         place = self._described
-        if place is None or self.batch.failure is not None:
+        if place is None or place in self.batch.lost:
             return None
         values = self.batch.values(place)
         if not values.recorded:
@@ -241,7 +271,7 @@ class Run:
 
     def _id_entry(self, **webui: Any) -> str | None:
         place = self._described
-        if place is None or self.batch.failure is not None:
+        if place is None or place in self.batch.lost:
             return None
         return self.batch.values(place).record_id[:ID_LENGTH]
 
@@ -251,12 +281,15 @@ class Run:
         p = self.p
         if error is None:
             self._end_batch()
-        elif isinstance(error, SpillwayError) and self.batch.failure is None and p.all_seeds:
+        elif isinstance(error, SpillwayError) and not self.batch.lost and p.all_seeds:
+            begun = self.batch.iteration is not None
+            self.batch.lost = dict.fromkeys(range(len(self.seeds)), str(error))
             self.end_shared()
-            self._record_given_up(str(error))
-            self.notices.append(str(error))
-        if self._save_before is not None:
-            p.do_not_save_samples = self._save_before
+            self._record_lost()
+            if begun:
+                self.told.notices.append(str(error))
+            else:
+                self.told.lost(dict.fromkeys(range(len(p.all_seeds)), str(error)))
         for key, entry in ((KEY, self._entry), (ID_KEY, self._id_entry)):
             if p.extra_generation_params.get(key) == entry:
                 del p.extra_generation_params[key]
@@ -264,11 +297,11 @@ class Run:
             self._job.job_id,
             tuple(self._delivered),
             tuple(self._given_up),
-            tuple(self.notices),
+            tuple(self.told.notices),
             interrupted=interrupted or self.stopped,
         )
 
     @property
     def nothing_made(self) -> bool:
         """Not one image, and not because the user stopped it."""
-        return bool(self.losses) and not any(self.outcomes.values())
+        return bool(self.told.losses) and not any(self.outcomes.values())

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import os
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from sd_webui_spillway.bench.offload.machine import RehearsalMachine
-from sd_webui_spillway.bench.offload.measuring import Measuring
 from sd_webui_spillway.bench.offload.models import MODELS, empty, materialised, tensors
-from sd_webui_spillway.bench.offload.peers import make_peers
 from sd_webui_spillway.bench.offload.peers.first_come import _SOURCE, _compiler, build
 from sd_webui_spillway.bench.offload.peers.ours import hook_seconds
 from sd_webui_spillway.placement.tensor_tree import map_tensors
-
-WEBUI = os.environ.get("SPILLWAY_A1111")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -122,16 +115,3 @@ def test_first_come_takes_the_card_until_the_budget_and_system_memory_after_it(t
         library.spill_free(address, 0, 0, None)
     library.spill_trim()
     assert taken == set()
-
-
-@pytest.mark.a1111
-@pytest.mark.skipif(not WEBUI, reason="needs a real AUTOMATIC1111: SPILLWAY_A1111=<its folder>")
-@pytest.mark.parametrize("mode", ["lowvram", "medvram"])
-def test_a1111_runs_its_own_offloading_around_its_own_unet(mode):
-    pytest.importorskip("einops")
-    pytest.importorskip("omegaconf")
-    peer = make_peers({"a1111": Path(str(WEBUI))})[f"a1111-{mode}"]
-    assert peer.unavailable_because(RehearsalMachine()) is None
-    measuring = Measuring(peer, MODELS["tiny"], RehearsalMachine())
-    assert measuring.measure(None, 2)["equal_to_dedicated"] is True
-    assert measuring.weights_bytes == pytest.approx(MODELS["tiny"].weights_bytes, rel=0.05)

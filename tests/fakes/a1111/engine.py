@@ -76,6 +76,9 @@ class FakeEngine:
     def make_room(self) -> str | None:
         self.rooms_made.append(self.whereabouts())
         words = "the models were moved off the card"
+        self.report(words)
+        return words
+
+    def report(self, words: str) -> None:
         self.rungs = (*self.rungs, words)
         self.observer.rung(words)
-        return words

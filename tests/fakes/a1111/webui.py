@@ -15,36 +15,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-
-class State:
-    def __init__(self) -> None:
-        self.skipped = self.interrupted = self.stopping_generation = False
-        self.sampling_step = self.sampling_steps = 0
-
-    def interrupt(self) -> None:
-        self.interrupted = True
-
-
-class ImageRNG:
-    def __init__(
-        self, shape, seeds, subseeds=None, subseed_strength=0.0, seed_resize_from_h=0, seed_resize_from_w=0
-    ) -> None:
-        self.shape, self.seeds, self.subseeds, self.subseed_strength = shape, seeds, subseeds, subseed_strength
-        self.seed_resize_from_h, self.seed_resize_from_w = seed_resize_from_h, seed_resize_from_w
-        self.used = False
-
-    def next(self) -> torch.Tensor:
-        assert not self.used, "the noise of a call that failed is not to be used again"
-        self.used = True
-        return torch.stack([torch.full(self.shape, float(seed)) for seed in self.seeds])
-
-
-class InterruptedException(BaseException):
-    """As the webui names it."""
-
-
-class DecodedSamples(list):
-    already_decoded = True
+from .parts import DecodedSamples, ImageRNG, InterruptedException, ScriptRunner, State, folder_batch
 
 
 class Webui:
@@ -91,7 +62,7 @@ class Webui:
     def _made(self) -> dict[str, types.ModuleType]:
         names = (
             "processing", "images", "shared", "devices", "sd_models", "extra_networks", "sd_samplers_common",
-            "face_restoration", "errors", "scripts",
+            "face_restoration", "errors", "scripts", "img2img",
         )  # fmt: skip
         made = {f"modules.{name}": types.ModuleType(f"modules.{name}") for name in names}
         made["modules"] = types.ModuleType("modules")
@@ -104,12 +75,16 @@ class Webui:
         made["modules.shared"].state = self.state
         made["modules.shared"].cmd_opts = types.SimpleNamespace(api_auth=None)
         made["modules.devices"].autocast = nullcontext
-        made["modules.sd_models"].reload_model_weights = lambda *args, **kwargs: self.calls.append("reload")
+        made["modules.sd_models"].reload_model_weights = lambda sd_model=None, info=None, forced_reload=False: (
+            self.reach("reload")
+        )
         made["modules.sd_models"].apply_token_merging = lambda *args: self.calls.append("merge")
         made["modules.sd_models"].model_data = types.SimpleNamespace(lock=threading.Lock())
         made["modules.extra_networks"].activate = lambda *args: self.calls.append("activate")
         made["modules.errors"].report = lambda message, exc_info=False: self.calls.append(message)
         made["modules.scripts"].scripts_data = []
+        made["modules.scripts"].ScriptRunner = ScriptRunner
+        made["modules.img2img"].process_batch = folder_batch(self.make)
 
         def restore_faces(np_image):
             self.reach("face")
@@ -163,7 +138,7 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             self.outpath_samples = str(owner.folder)
             self.grid = self.masks = False
             self.extra_generation_params, self.comments = {}, {}
-            self.prompts = self.seeds = self.all_seeds = self.rng = None
+            self.prompts = self.seeds = self.all_seeds = self.rng = self.c = self.uc = None
             vars(self).update(changes)
 
         def comment(self, text) -> None:
@@ -183,9 +158,14 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
 
         def setup_conds(self):
             webui.reach("encode")
+            self.c = self.uc = [f"what image {seed} shows" for seed in self.seeds]
 
-        def pixels(self, width, height):
-            return [torch.full((3, height, width), seed / 100) for seed in self.seeds]
+        def noise(self, conditioning):
+            """As a sampler finds what belongs to its images."""
+            of_batch = slice(self.iteration * self.batch_size, (self.iteration + 1) * self.batch_size)
+            assert self.all_seeds[of_batch] == self.seeds == self.rng.seeds
+            assert conditioning == [f"what image {seed} shows" for seed in self.seeds]
+            return self.rng.next()
 
     class StableDiffusionProcessingTxt2Img(StableDiffusionProcessing):
         def __init__(self, owner, enable_hr=False, **changes) -> None:
@@ -197,11 +177,11 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             super().setup_conds()
 
         def sample(self, conditioning, unconditional_conditioning, seeds, subseeds, subseed_strength, prompts):
-            self.rng.next()
+            samples = self.noise(conditioning)
             sampler().run(self.steps)
-            return self.sample_hr_pass(None, None, seeds, subseeds, subseed_strength, prompts) if self.enable_hr else (
-                torch.zeros(len(seeds), 4, self.height // 8, self.width // 8)
-            )
+            if not self.enable_hr:
+                return samples
+            return self.sample_hr_pass(samples, None, seeds, subseeds, subseed_strength, prompts)
 
         def sample_hr_pass(self, samples, decoded_samples, seeds, subseeds, subseed_strength, prompts):
             self.is_hr_pass = True
@@ -211,7 +191,7 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
                 images.save_image(None, self.outpath_samples, "", info=info, p=self, suffix="-before-highres-fix")
             webui.reach("upscale")
             sampler().run(self.steps)
-            pixels = processing.decode_latent_batch(self.sd_model, None)
+            pixels = processing.decode_latent_batch(self.sd_model, samples)
             self.is_hr_pass = False
             return pixels
 
@@ -220,9 +200,9 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             webui.reach("init")
 
         def sample(self, conditioning, unconditional_conditioning, seeds, subseeds, subseed_strength, prompts):
-            self.rng.next()
+            samples = self.noise(conditioning)
             sampler().run(self.steps // 2)
-            return torch.zeros(len(seeds), 4, self.height // 8, self.width // 8)
+            return samples
 
     class Processed:
         def __init__(
@@ -241,7 +221,7 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
         webui.reach("decode")
         p = processing.current
         side = 2 if p.is_hr_pass else 1
-        return DecodedSamples(p.pixels(p.width * side, p.height * side))
+        return DecodedSamples(torch.full((3, p.height * side, p.width * side), float(x.max()) / 100) for x in batch)
 
     def create_infotext(
         p, all_prompts, all_seeds, all_subseeds, comments=None, iteration=0, position_in_batch=0,
@@ -251,15 +231,16 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             index = 0
         elif index is None:
             index = position_in_batch + iteration * p.batch_size
-        words = {"Steps": p.steps, "Seed": all_seeds[index], **p.extra_generation_params}
+        seed = p.all_seeds[0] if use_main_prompt else all_seeds[index]
+        words = {"Steps": p.steps, "Seed": seed, **p.extra_generation_params}
         for key, value in words.items():
             words[key] = value(**locals()) if callable(value) else value
         told = [f'{k}: "{v}"' if "," in str(v) else f"{k}: {v}" for k, v in words.items() if v is not None]
-        return f"{all_prompts[index]}\n" + ", ".join(told)
+        return f"{p.main_prompt if use_main_prompt else all_prompts[index]}\n" + ", ".join(told)
 
     def process_images_inner(p):
         count = p.n_iter * p.batch_size
-        p.sd_model_name = "small"
+        p.sd_model_name, p.main_prompt = "small", p.prompt
         p.all_prompts = p.all_negative_prompts = [p.prompt] * count
         p.all_seeds = p.all_subseeds = [p.seed + i for i in range(count)]
         p.init(p.all_prompts, p.all_seeds, p.all_subseeds)
@@ -269,15 +250,18 @@ def _fill_processing(processing: types.ModuleType, made: dict[str, types.ModuleT
             webui.state.skipped = False
             if webui.state.interrupted:
                 break
+            made["modules.sd_models"].reload_model_weights()
             of_batch = slice(n * p.batch_size, (n + 1) * p.batch_size)
             p.prompts, p.seeds, p.subseeds = p.all_prompts[of_batch], p.all_seeds[of_batch], p.all_subseeds[of_batch]
             p.rng = ImageRNG((4, p.height // 8, p.width // 8), p.seeds)
+            if not p.prompts:
+                break
             p.parse_extra_network_prompts()
             p.setup_conds()
             if n == 0:
                 webui.params = create_infotext_now(p, p.all_prompts, p.all_seeds, None, position_in_batch=0)
             samples = p.sample(
-                conditioning=None, unconditional_conditioning=None, seeds=p.seeds, subseeds=p.subseeds,
+                conditioning=p.c, unconditional_conditioning=p.uc, seeds=p.seeds, subseeds=p.subseeds,
                 subseed_strength=0, prompts=p.prompts,
             )  # fmt: skip
             if not getattr(samples, "already_decoded", False):

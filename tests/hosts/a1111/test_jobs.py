@@ -64,7 +64,11 @@ def test_pictures_that_are_no_finished_images_are_not_recorded(rig):
 def test_images_that_are_not_saved_are_recorded_without_a_file(rig):
     rig.webui.make(rig.webui.text_to_image(do_not_save_samples=True, batch_size=2, n_iter=1))
     assert [record.file_path for record in rig.records()] == [None, None]
-    assert len(rig.session.last_job().images) == 2
+    delivered = rig.session.last_job().images
+    assert [image.path for image in delivered] == [None, None]
+    assert rig.session.last_job().paths == ()
+    found = rig.session.log.by_id_prefixes([image.record.record_id[:8] for image in delivered])
+    assert [record.seed for record in found.values()] == [5, 6]
 
 
 def test_images_that_a_script_adds_to_a_batch_are_recorded(rig):

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from sd_webui_spillway.hosts.a1111.run import NothingMadeError
+from sd_webui_spillway.hosts.a1111.series import NothingMadeError
 from sd_webui_spillway.recovery.guard import LadderExhaustedError
 from sd_webui_spillway.timing.image_record import Outcome
 from tests.hosts.a1111.conftest import FULL, Faults
@@ -84,7 +84,7 @@ def test_the_first_image_may_be_the_lost_one(rig):
 
 
 def test_a_batch_is_lost_whole_and_its_masks_with_it(rig):
-    rig.webui.at = Faults("decode", 2, ladder=True)
+    rig.webui.at = Faults("decode", 2, times=3, ladder=True)
     processed = rig.webui.make(rig.webui.text_to_image(batch_size=2, masks=True, grid=True))
     assert processed.all_seeds == [5, 6, 9, 10]
     assert [image.size for image in processed.images] == [(8, 8)] + [(16, 16), (4, 4)] * 4
@@ -104,11 +104,6 @@ def test_a_program_gets_an_error_with_words(rig):
     with pytest.raises(NothingMadeError, match="Image 1 of 1 could not be made"):
         rig.webui.make(rig.webui.text_to_image(is_api=True, n_iter=1))
     assert rig.engine.open_jobs == 0
-
-
-def test_a_script_of_a_program_goes_on_to_its_next_request(rig):
-    rig.webui.at = Faults("step", 1, times=99, ladder=True)
-    assert rig.webui.make(rig.webui.text_to_image(is_api=True, script_args=[3], n_iter=1)).images == []
 
 
 @pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError("CUDA out of memory."), LadderExhaustedError(FULL)])

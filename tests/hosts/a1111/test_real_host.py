@@ -3,8 +3,6 @@ three iterations, and every image that can be made comes back."""
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import time
 import urllib.error
@@ -14,80 +12,24 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.hosts.webui import NEEDED, WEBUI, WebUi, add_script, add_this_extension
+from tests.hosts.a1111.watched import FROM_PICTURE, ORDER, Watched, prepare, start_picture, started
+from tests.hosts.webui import NEEDED, WEBUI
 
 pytestmark = [pytest.mark.a1111, pytest.mark.skipif(not WEBUI, reason=NEEDED)]
-ORDER = {
-    "prompt": "a red circle above a blue square", "steps": 6, "sampler_name": "Euler a", "seed": 5, "width": 64,
-    "height": 64, "n_iter": 3, "save_images": True,
-}  # fmt: skip
 LATENT = {"enable_hr": True, "hr_scale": 2, "denoising_strength": 0.6, "hr_upscaler": "Latent"}
 UPSCALED = {**LATENT, "hr_upscaler": "Lanczos"}
 LORA = {"prompt": f"{ORDER['prompt']} <lora:test:1>"}
 
 
-class Watched:
-    """The webui with the probe in it."""
-
-    def __init__(self, host: WebUi) -> None:
-        self.host = host
-
-    def plan(self, **plan) -> None:
-        self.host.ask("/watch/plan", plan)
-
-    def state(self) -> dict:
-        return self.host.ask("/watch/state")
-
-    def make(self, **changes) -> tuple[list[str], dict]:
-        """The images, without their metadata, and what the webui says of them."""
-        order = {**ORDER, **changes}
-        route = "img2img" if "init_images" in order else "txt2img"
-        answer = self.host.ask(f"/sdapi/v1/{route}", order)
-        info = json.loads(answer["info"])
-        pixels = [opened(image).tobytes().hex() for image in answer["images"]]
-        return pixels[info["index_of_first_image"] :], info
-
-
-def opened(image: str) -> Image.Image:
-    return Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB")
-
-
-def start_picture() -> str:
-    stream = io.BytesIO()
-    Image.linear_gradient("L").resize((64, 64)).convert("RGB").save(stream, "PNG")
-    return base64.b64encode(stream.getvalue()).decode()
-
-
-FROM_PICTURE = {"init_images": [start_picture()], "denoising_strength": 0.6}
 INPAINT = {**FROM_PICTURE, "mask": start_picture()}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    from sd_webui_spillway.models import convert_folder
-    from sd_webui_spillway.models.embedded import embedded_folder
-    from sd_webui_spillway.models.folder_config import read_folder_config
-    from sd_webui_spillway.models.lora import write_lora
-    from tests.small_models import random_lora
-
-    made, folder = tmp_path_factory.mktemp("a1111-jobs"), embedded_folder()
-    convert_folder(folder, made / "models" / "Stable-diffusion" / "small.safetensors")
-    config = read_folder_config(folder)
-    write_lora(made / "lora", made / "models" / "Lora" / "test.safetensors", random_lora(config, text=True), config)
-    add_this_extension(made)
-    add_script(made, "zz-watch-probe", Path(__file__).with_name("watch_probe.py"))
-    return made
-
-
-@pytest.fixture(scope="module")
-def watched(data):
-    checkpoint = data / "models" / "Stable-diffusion" / "small.safetensors"
-    host = WebUi(data, checkpoint, "--spillway-dedicated-limit", "256MiB")
-    try:
-        host.wait()
-        yield Watched(host)
-    finally:
-        host.close()
+def watched(tmp_path_factory):
+    data = tmp_path_factory.mktemp("a1111-jobs")
+    prepare(data, "small")
+    with started(data, "small") as host:
+        yield host
 
 
 CASES = [

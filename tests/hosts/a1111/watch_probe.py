@@ -21,9 +21,11 @@ PLACES = {
     "vae_encode": ("modules.processing", "images_tensor_to_samples"),
     "decode": ("modules.processing", "decode_first_stage"),
     "face": ("modules.codeformer_model:FaceRestorerCodeFormer", "restore"),
+    "load": ("modules.sd_models", "load_model_weights"),
     "lora_applied": ("network_lora:NetworkModuleLora", "calc_updown"),
 }
 """Where memory can be made to run out: a module, or a class of it, and a function."""
+OUTSIDE_JOBS = ("load",)
 
 
 class Plan:
@@ -38,7 +40,9 @@ class Plan:
 
     def at(self, place: str) -> None:
         run = watch.running()
-        if run is None or place != self.place or run.batch.iteration not in (self.iteration, None) or not self.times:
+        if place != self.place or not self.times:
+            return
+        if place not in OUTSIDE_JOBS and (run is None or run.batch.iteration not in (self.iteration, None)):
             return
         if self.after:
             self.after -= 1
@@ -114,6 +118,23 @@ def start(_blocks, app) -> None:
             finally:
                 shared.state.end()
         return {"images": len(processed.images), "comments": processed.comments, "info": processed.js()}
+
+    @app.post("/watch/folder")
+    def folder(order: dict) -> dict:
+        """As a person has every picture of a folder redrawn."""
+        from modules import call_queue, img2img, processing, shared
+
+        source, target, fields = order["source"], order["target"], order["request"]
+        with call_queue.queue_lock:
+            shared.state.begin(job="watch")
+            try:
+                p = processing.StableDiffusionProcessingImg2Img(
+                    sd_model=shared.sd_model, outpath_samples=shared.opts.outdir_img2img_samples, **fields
+                )
+                processed = img2img.process_batch(p, source, target, "", [0])
+            finally:
+                shared.state.end()
+        return {"images": len(processed.images), "infotexts": processed.infotexts, "comments": processed.comments}
 
     @app.post("/watch/parse")
     def parse(order: dict) -> dict:

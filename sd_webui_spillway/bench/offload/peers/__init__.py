@@ -9,13 +9,19 @@ from ....errors import BadInputError
 from ....placement.profile import Profile
 from .a1111 import A1111
 from .base import Peer, Step, Work
+from .comfy import ComfyPartial
 from .first_come import FirstCome
+from .forge import Forge
 from .libraries import AccelerateSequential, DiffusersGroup, DiffusersModelOffload, Mmgp
 from .ours import Ours
 from .plain import BlockAtATime, PlainTo
 
 SOURCES: Mapping[str, Callable[[Path], tuple[Peer, ...]]] = {
     "a1111": lambda folder: (A1111(folder, "lowvram"), A1111(folder, "medvram")),
+    "forge": lambda folder: (
+        Forge(folder, "async", "shared"), Forge(folder, "queue", "shared"), Forge(folder, "queue", "cpu"),
+    ),
+    "comfy": lambda folder: (ComfyPartial(folder),),
 }
 """Tools whose own code is run from a folder of their sources: by tool, what it has."""
 
