@@ -15,6 +15,7 @@ from ...memory.shared_ledger import SharedLedger
 from ...placement.card import Card
 from ...placement.profile import Profile
 from ...recovery.ladder import LadderSwitches, Rung
+from ...recovery.out_of_memory import is_out_of_memory
 from .attachment import Attachment
 from .takeover import give_back_to_host, mark, take_from_host
 
@@ -110,10 +111,10 @@ class ModelTable:
                 return
             try:
                 self._begin(self._attached(model, card))
-            except SpillwayError:
-                self.detach(model)
-                raise
             except Exception as error:
+                if isinstance(error, SpillwayError) or is_out_of_memory(error):
+                    self.detach(model)
+                    raise
                 logger.exception("a model could not be taken over")
                 self._stand_down(model, f"a model could not be taken over ({first_line(error)})")
 

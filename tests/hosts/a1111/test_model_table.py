@@ -99,14 +99,18 @@ def test_a_model_that_cannot_be_taken_over_is_the_hosts_again(webui, table, monk
     assert table.attachments == []
 
 
-def test_a_model_that_does_not_fit_is_tried_again_by_the_next_job(webui, table, monkeypatch):
+@pytest.mark.parametrize("error", [
+    SpillwayError("The model's largest layer does not fit on the card."),
+    torch.cuda.OutOfMemoryError("CUDA out of memory."),
+])
+def test_a_model_that_does_not_fit_is_tried_again_by_the_next_job(webui, table, monkeypatch, error):
     def too_large(*args):
-        raise SpillwayError("The model's largest layer does not fit on the card.")
+        raise error
 
     model = loaded(webui)
     with monkeypatch.context() as full:
         full.setattr(Attachment, "attach", too_large)
-        with pytest.raises(SpillwayError):
+        with pytest.raises(type(error)):
             table.attach(model)
     assert table.attachments == []
     table.attach(model)
