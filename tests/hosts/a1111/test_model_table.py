@@ -52,7 +52,7 @@ def webui(monkeypatch):
     host = {
         "lowvram": SimpleNamespace(
             is_needed=lambda model: False, apply=lambda model: moved.append("apply"),
-            send_everything_to_cpu=lambda: None,
+            send_everything_to_cpu=lambda: None, setup_for_low_vram=lambda model, use_medvram: moved.append("medvram"),
         ),
         "sd_models": SimpleNamespace(
             model_data=SimpleNamespace(sd_model=None, loaded_sd_models=[]), send_model_to_cpu=lambda m: None,
@@ -129,6 +129,31 @@ def test_what_the_host_has_on_the_card_is_moved_only_if_it_has_to(webui, table, 
     table.attach(model)
     assert (card.moved_bytes == before) == (profile is Profile.DEDICATED)
     assert ([weight.data_ptr() for weight in weights] == places) == (profile is Profile.DEDICATED)
+
+
+def test_what_does_not_fit_whole_is_given_back_part_by_part(webui, monkeypatch):
+    def too_large(m):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(webui.sd_models, "send_model_to_device", too_large)
+    takeover.give_back_to_host(loaded(webui))
+    assert webui.moved == ["medvram"]
+    assert not webui.shared.parallel_processing_allowed
+
+
+def test_where_nothing_is_placed_the_host_hears_of_its_own_errors(webui, monkeypatch):
+    def none_here():
+        raise SpillwayError("there is no GPU here")
+
+    def too_large(m):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(webui.sd_models, "send_model_to_device", too_large)
+    table, patches = ModelTable(none_here, SharedLedger(), Profile.MEDVRAM, PlacementChoices), PatchSet()
+    takeover.install(patches, table)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        webui.sd_models.send_model_to_device(loaded(webui))
+    patches.undo()
 
 
 def test_the_host_reads_a_word_wherever_the_table_is(table):
