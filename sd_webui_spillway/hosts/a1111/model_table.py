@@ -13,7 +13,7 @@ from ...errors import SpillwayError, first_line
 from ...host_port import ImageRequest, JobObserver
 from ...memory.shared_ledger import SharedLedger
 from ...placement.card import Card
-from ...placement.profile import Profile
+from ...placement.profile import NEED_LINK, Profile
 from ...recovery.ladder import LadderSwitches, Rung
 from ...recovery.out_of_memory import is_out_of_memory
 from .attachment import Attachment
@@ -153,7 +153,9 @@ class ModelTable:
     def rest(self) -> None:
         with self.lock:
             for attachment in self.attachments:
-                attachment.placed.rest()
+                # The host asks after every batch; within a job these two would forget what calls lacked before.
+                if self.job is None or attachment.profile not in NEED_LINK:
+                    attachment.placed.rest()
 
     def load_out_of_memory(self, model: Any, words: str) -> None:
         logger.warning("the checkpoint does not fit on the card (%s)", words)
@@ -172,7 +174,9 @@ class ModelTable:
     @contextmanager
     def loading_off_card(self, words: str) -> Iterator[None]:
         logger.warning("loading the checkpoint ran out of memory (%s): it is loaded into system memory", words)
-        self.rest()
+        with self.lock:
+            for attachment in self.attachments:
+                attachment.placed.rest()
         if self._card is not None:
             self._card.release_cached()
         self._loading_off_card = True

@@ -156,6 +156,21 @@ def test_where_nothing_is_placed_the_host_hears_of_its_own_errors(webui, monkeyp
     patches.undo()
 
 
+def test_what_a_job_has_learnt_outlasts_its_first_batch(webui, table):
+    """The host sends everything to system memory after every batch it has decoded."""
+    rested = []
+    table.attachments = [
+        SimpleNamespace(profile=profile, placed=SimpleNamespace(rest=lambda profile=profile: rested.append(profile)))
+        for profile in (Profile.STREAM, Profile.MEDVRAM)
+    ]
+    table.job = SimpleNamespace()
+    webui.lowvram.send_everything_to_cpu()
+    assert rested == [Profile.MEDVRAM]
+    table.job = None
+    webui.lowvram.send_everything_to_cpu()
+    assert rested == [Profile.MEDVRAM, Profile.STREAM, Profile.MEDVRAM]
+
+
 def test_the_host_reads_a_word_wherever_the_table_is(table):
     encoder = SecondEncoder("meta")
     assert encoder.encode_embedding_init_text(",", 1).shape == (1, 2)
