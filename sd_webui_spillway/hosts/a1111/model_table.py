@@ -267,7 +267,10 @@ class ModelTable:
                 self._card = self._open_card()
             except SpillwayError as error:
                 self.no_card_because = str(error)
-                logger.info("nothing is placed, because %s", error)
+            except (RuntimeError, AssertionError) as error:  # as torch says that a device is not there or not usable
+                self.no_card_because = f"the card cannot be used ({first_line(error)})"
+            if self.no_card_because:
+                logger.info("nothing is placed, because %s", self.no_card_because)
         return self._card
 
     def _reserved_bytes(self) -> int:

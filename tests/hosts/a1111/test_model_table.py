@@ -141,6 +141,15 @@ def test_what_does_not_fit_whole_is_given_back_part_by_part(webui, monkeypatch):
     assert not webui.shared.parallel_processing_allowed
 
 
+def test_a_card_that_torch_refuses_leaves_the_loading_to_the_host(webui):
+    def refused():
+        raise RuntimeError("CUDA error: unknown error\nCompile with TORCH_USE_CUDA_DSA")
+
+    table = ModelTable(refused, SharedLedger(), Profile.MEDVRAM, PlacementChoices)
+    assert not table.places()
+    assert table.no_card_because == "the card cannot be used (CUDA error: unknown error)"
+
+
 def test_where_nothing_is_placed_the_host_hears_of_its_own_errors(webui, monkeypatch):
     def none_here():
         raise SpillwayError("there is no GPU here")
