@@ -13,9 +13,10 @@ from ...errors import SpillwayError, first_line
 from ...host_port import ImageRequest, JobObserver
 from ...memory.shared_ledger import SharedLedger
 from ...placement.card import Card
-from ...placement.profile import Profile
+from ...placement.profile import NEED_LINK, Profile
 from ...recovery.guard import LadderExhaustedError
 from ...recovery.ladder import LadderSwitches, Rung
+from ...recovery.out_of_memory import is_out_of_memory
 from .attachment import Attachment
 from .takeover import give_back_to_host, mark, take_from_host
 
@@ -116,10 +117,10 @@ class ModelTable:
                 if self.job is not None:
                     raise
                 logger.warning("the checkpoint rests in system memory until a job asks for it. %s", error)
-            except SpillwayError:
-                self.detach(model)
-                raise
             except Exception as error:
+                if isinstance(error, SpillwayError) or is_out_of_memory(error):
+                    self.detach(model)
+                    raise
                 logger.exception("a model could not be taken over")
                 self._stand_down(model, f"a model could not be taken over ({first_line(error)})")
 
@@ -157,7 +158,9 @@ class ModelTable:
     def rest(self) -> None:
         with self.lock:
             for attachment in self.attachments:
-                attachment.placed.rest()
+                # The host asks after every batch; within a job these two would forget what calls lacked before.
+                if self.job is None or attachment.profile not in NEED_LINK:
+                    attachment.placed.rest()
 
     def load_out_of_memory(self, model: Any, words: str) -> None:
         logger.warning("the checkpoint does not fit on the card (%s)", words)
@@ -176,7 +179,9 @@ class ModelTable:
     @contextmanager
     def loading_off_card(self, words: str) -> Iterator[None]:
         logger.warning("loading the checkpoint ran out of memory (%s): it is loaded into system memory", words)
-        self.rest()
+        with self.lock:
+            for attachment in self.attachments:
+                attachment.placed.rest()
         if self._card is not None:
             self._card.release_cached()
         self._loading_off_card = True
@@ -267,7 +272,10 @@ class ModelTable:
                 self._card = self._open_card()
             except SpillwayError as error:
                 self.no_card_because = str(error)
-                logger.info("nothing is placed, because %s", error)
+            except (RuntimeError, AssertionError) as error:  # as torch says that a device is not there or not usable
+                self.no_card_because = f"the card cannot be used ({first_line(error)})"
+            if self.no_card_because:
+                logger.info("nothing is placed, because %s", self.no_card_because)
         return self._card
 
     def _reserved_bytes(self) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...errors import first_line
-from ...recovery.method_patch import PatchSet
+from ...recovery.method_patch import PatchSet, Wrapper
 from ...recovery.out_of_memory import is_out_of_memory
 
 logger = logging.getLogger(__name__)
@@ -64,14 +64,6 @@ def install(patches: PatchSet, placements: Placements) -> None:
             placements.detach(model)
         return original(*args, **kwargs)
 
-    def send_model_to_device(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        model = args[0] if args else kwargs["m"]
-        failure = _out_of_memory(lambda: original(*args, **kwargs))
-        if failure is not None:
-            placements.load_out_of_memory(model, failure)
-        if model in sd_models.model_data.loaded_sd_models:  # a model that is only being made is not whole yet
-            placements.attach(model)
-
     patches.wrap(
         sd_hijack_open_clip.FrozenOpenCLIPEmbedderWithCustomWords, "encode_embedding_init_text", _look_up
     )
@@ -81,7 +73,24 @@ def install(patches: PatchSet, placements: Placements) -> None:
     patches.wrap(sd_models, "send_model_to_cpu", before)
     patches.wrap(sd_models, "send_model_to_trash", before)
     patches.wrap(sd_vae, "load_vae", before)  # it keeps a copy of the model's own VAE, wherever that is
-    patches.wrap(sd_models, "send_model_to_device", send_model_to_device)
+    patches.wrap(sd_models, "send_model_to_device", _sending(placements))
+
+
+def _sending(placements: Placements) -> Wrapper:
+    from modules import sd_models
+
+    def send_model_to_device(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not placements.places():
+            original(*args, **kwargs)
+            return
+        model = args[0] if args else kwargs["m"]
+        failure = _out_of_memory(lambda: original(*args, **kwargs))
+        if failure is not None:
+            placements.load_out_of_memory(model, failure)
+        if model in sd_models.model_data.loaded_sd_models:  # a model that is only being made is not whole yet
+            placements.attach(model)
+
+    return send_model_to_device
 
 
 def _look_up(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -133,8 +142,9 @@ def take_from_host(model: Any) -> None:
 
 
 def give_back_to_host(model: Any) -> None:
-    """Place a model as the host's own start-up flags say, as if it had just been loaded."""
-    from modules import sd_models
+    """Place a model as the host's own start-up flags say, as if it had just been loaded, or with one part of it on the
+    card at a time where the whole does not fit."""
+    from modules import devices, lowvram, sd_models
 
     wrapper = getattr(model, "cond_stage_model", None)
     inner = getattr(wrapper, "wrapped", None)
@@ -143,7 +153,13 @@ def give_back_to_host(model: Any) -> None:
     try:
         if bare:
             model.cond_stage_model = inner  # the host looks for the encoder there, before it puts its wrapper around it
-        sd_models.send_model_to_device(model)
+        failure = _out_of_memory(lambda: sd_models.send_model_to_device(model))
+        if failure is not None:
+            logger.warning("the model does not fit on the card (%s): the webui places it as under --medvram", failure)
+            model.to(devices.cpu)
+            mark(model, off_card=True)
+            model.lowvram = False  # or the host takes its hooks for set up
+            lowvram.setup_for_low_vram(model, True)
     finally:
         if bare:
             model.cond_stage_model = wrapper

@@ -52,7 +52,7 @@ def webui(monkeypatch):
     host = {
         "lowvram": SimpleNamespace(
             is_needed=lambda model: False, apply=lambda model: moved.append("apply"),
-            send_everything_to_cpu=lambda: None,
+            send_everything_to_cpu=lambda: None, setup_for_low_vram=lambda model, use_medvram: moved.append("medvram"),
         ),
         "sd_models": SimpleNamespace(
             model_data=SimpleNamespace(sd_model=None, loaded_sd_models=[]), send_model_to_cpu=lambda m: None,
@@ -100,14 +100,18 @@ def test_a_model_that_cannot_be_taken_over_is_the_hosts_again(webui, table, monk
     assert table.attachments == []
 
 
-def test_a_model_that_does_not_fit_is_tried_again_by_the_next_job(webui, table, monkeypatch):
+@pytest.mark.parametrize("error", [
+    SpillwayError("The model's largest layer does not fit on the card."),
+    torch.cuda.OutOfMemoryError("CUDA out of memory."),
+])
+def test_a_model_that_does_not_fit_is_tried_again_by_the_next_job(webui, table, monkeypatch, error):
     def too_large(*args):
-        raise SpillwayError("The model's largest layer does not fit on the card.")
+        raise error
 
     model = loaded(webui)
     with monkeypatch.context() as full:
         full.setattr(Attachment, "attach", too_large)
-        with pytest.raises(SpillwayError):
+        with pytest.raises(type(error)):
             table.attach(model)
     assert table.attachments == []
     table.attach(model)
@@ -126,6 +130,55 @@ def test_what_the_host_has_on_the_card_is_moved_only_if_it_has_to(webui, table, 
     table.attach(model)
     assert (card.moved_bytes == before) == (profile is Profile.DEDICATED)
     assert ([weight.data_ptr() for weight in weights] == places) == (profile is Profile.DEDICATED)
+
+
+def test_what_does_not_fit_whole_is_given_back_part_by_part(webui, monkeypatch):
+    def too_large(m):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(webui.sd_models, "send_model_to_device", too_large)
+    takeover.give_back_to_host(loaded(webui))
+    assert webui.moved == ["medvram"]
+    assert not webui.shared.parallel_processing_allowed
+
+
+def test_a_card_that_torch_refuses_leaves_the_loading_to_the_host(webui):
+    def refused():
+        raise RuntimeError("CUDA error: unknown error\nCompile with TORCH_USE_CUDA_DSA")
+
+    table = ModelTable(refused, SharedLedger(), Profile.MEDVRAM, PlacementChoices)
+    assert not table.places()
+    assert table.no_card_because == "the card cannot be used (CUDA error: unknown error)"
+
+
+def test_where_nothing_is_placed_the_host_hears_of_its_own_errors(webui, monkeypatch):
+    def none_here():
+        raise SpillwayError("there is no GPU here")
+
+    def too_large(m):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(webui.sd_models, "send_model_to_device", too_large)
+    table, patches = ModelTable(none_here, SharedLedger(), Profile.MEDVRAM, PlacementChoices), PatchSet()
+    takeover.install(patches, table)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        webui.sd_models.send_model_to_device(loaded(webui))
+    patches.undo()
+
+
+def test_what_a_job_has_learnt_outlasts_its_first_batch(webui, table):
+    """The host sends everything to system memory after every batch it has decoded."""
+    rested = []
+    table.attachments = [
+        SimpleNamespace(profile=profile, placed=SimpleNamespace(rest=lambda profile=profile: rested.append(profile)))
+        for profile in (Profile.STREAM, Profile.MEDVRAM)
+    ]
+    table.job = SimpleNamespace()
+    webui.lowvram.send_everything_to_cpu()
+    assert rested == [Profile.MEDVRAM]
+    table.job = None
+    webui.lowvram.send_everything_to_cpu()
+    assert rested == [Profile.MEDVRAM, Profile.STREAM, Profile.MEDVRAM]
 
 
 def test_the_host_reads_a_word_wherever_the_table_is(table):
