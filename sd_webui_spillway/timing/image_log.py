@@ -13,9 +13,10 @@ from typing import TypeVar
 
 from ..errors import StorageError
 from .image_record import ImageRecord
-from .log_file import identity, is_corrupt, open_log, storage_error
+from .log_file import BRIEFLY_SECONDS, BUSY_SECONDS, identity, is_corrupt, is_locked, open_log, storage_error
 from .log_rows import (
     BEFORE_RECORD,
+    DELETE_UP_TO,
     INSERT,
     MEDIAN_SECONDS,
     NEWEST_FIRST,
@@ -27,6 +28,10 @@ from .log_rows import (
     to_row,
 )
 
+KEPT_IMAGES = 200_000
+"""More than these, the oldest are deleted: the file stays below some 200 MB however long it is in use."""
+TRIMMED_EVERY = 1000
+"""So many images are added between two looks at that."""
 MEDIAN_OVER = 200
 """A median is of the newest this many images: a new driver or card shows after a while."""
 LEAST_ID_DIGITS = 8
@@ -61,6 +66,8 @@ class ImageLog:
         self._identity: tuple[int, int] | None = None
         self._connection: sqlite3.Connection | None = None
         self._closed = False
+        self._in_vain = False
+        """The last work waited for another process that did not let go of the file."""
         with self._lock:
             self._open()
 
@@ -81,7 +88,13 @@ class ImageLog:
     def append(self, record: ImageRecord) -> None:
         """Write a record; one with the same ``record_id`` is replaced."""
         row = to_row(record)
-        self._run(lambda connection: connection.execute(INSERT, row))
+
+        def write(connection: sqlite3.Connection) -> None:
+            number = connection.execute(INSERT, row).lastrowid or 0
+            if number % TRIMMED_EVERY == 0:
+                connection.execute(DELETE_UP_TO, [number - KEPT_IMAGES])
+
+        self._run(write)
 
     def records(self, where: LogFilter = LogFilter(), limit: int = 200, offset: int = 0) -> list[ImageRecord]:  # noqa: B008 - frozen
         """The matching records, newest first; a negative limit means all of them."""
@@ -160,15 +173,29 @@ class ImageLog:
             if self._closed:
                 raise StorageError(f"The image log {self._path} is closed.")
             try:
-                try:
-                    return work(self._current())
-                except sqlite3.DatabaseError as error:
-                    if not is_corrupt(error):
-                        raise
-                self._open(corrupt=self._identity)
-                return work(self._current())
+                result = self._mended(work)
             except (sqlite3.Error, OverflowError) as error:
+                self._wait_for_others(is_locked(error))
                 raise storage_error(self._path, error) from error
+            self._wait_for_others(False)
+            return result
+
+    def _mended(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        try:
+            return work(self._current())
+        except sqlite3.DatabaseError as error:
+            if not is_corrupt(error):
+                raise
+        self._open(corrupt=self._identity)
+        return work(self._current())
+
+    def _wait_for_others(self, in_vain: bool) -> None:
+        """Where another process held the file all the time, wait only briefly for it until it has let go: each image
+        of a night would be as long in coming."""
+        if self._in_vain is not in_vain and self._connection is not None:
+            self._in_vain = in_vain
+            seconds = BRIEFLY_SECONDS if in_vain else BUSY_SECONDS
+            self._connection.execute(f"PRAGMA busy_timeout={int(seconds * 1000)}")
 
     def _current(self) -> sqlite3.Connection:
         """The open connection, unless another process has set its file aside: then the new file's."""
@@ -181,6 +208,7 @@ class ImageLog:
     def _open(self, corrupt: tuple[int, int] | None = None) -> None:
         self._drop()
         self._connection, notice = open_log(self._path, corrupt)
+        self._in_vain = False
         self._identity = identity(self._path)
         if notice:
             self._notices.append(notice)

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 BUSY_SECONDS = 20.0
 """How long a process waits for another one that is writing."""
+BRIEFLY_SECONDS = 0.2
+"""And how long, once that was in vain."""
 _COMPANIONS = ("-wal", "-shm", "-journal")
 
 
@@ -30,6 +32,11 @@ def is_corrupt(error: sqlite3.Error) -> bool:
     itself is there from Python 3.11 on only.
     """
     return type(error) is sqlite3.DatabaseError
+
+
+def is_locked(error: Exception) -> bool:
+    """Whether another process holds the file."""
+    return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
 
 
 def storage_error(path: Path, error: Exception) -> StorageError:

@@ -43,6 +43,7 @@ INSERT = (
     f"INSERT OR REPLACE INTO images ({', '.join(COLUMNS)}, file_name) "  # noqa: S608
     f"VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"
 )
+DELETE_UP_TO = "DELETE FROM images WHERE id <= ?"
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM images"  # noqa: S608
 NEWEST_FIRST = "ORDER BY started_at DESC, id DESC"
 BEFORE_RECORD = "(started_at, id) < (?, (SELECT id FROM images WHERE record_id = ?))"

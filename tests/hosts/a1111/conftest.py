@@ -1,8 +1,9 @@
-"""A session that watches the small webui, and what a test asks of both."""
+"""A session that watches the small webui, and what a test asks of both; and the table of what was survived."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,3 +85,32 @@ def rig(tmp_path: Path, session: Session) -> Iterator[Rig]:
     yield Rig(webui, session, engine, watch, patches)
     patches.undo()
     webui.remove()
+
+
+SURVIVED = "where memory ran out, how, and what came of it"
+
+
+@pytest.fixture
+def survived(record_property, request) -> Callable[[str, str], None]:
+    """``survived(how, what came of it)`` puts it into the table that the tests of the real webui end with, in the row
+    of the test's place."""
+
+    def tell(how: str, came: str) -> None:
+        place = re.sub(r"^(again|ladder)-|-(again|ladder)$", "", request.node.callspec.id)
+        record_property(SURVIVED, (place, how, came))
+
+    return tell
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    cells = [value for report in reports for name, value in report.user_properties if name == SURVIVED]
+    if not cells:
+        return
+    table = {(place, how): came for place, how, came in cells}
+    places, ways = (list(dict.fromkeys(cell[column] for cell in cells)) for column in (0, 1))
+    terminalreporter.section("where memory runs out")
+    terminalreporter.line(f"| place | {' | '.join(ways)} |")
+    terminalreporter.line("|---" * (len(ways) + 1) + "|")
+    for place in places:
+        terminalreporter.line(f"| {place} | {' | '.join(table.get((place, way), '') for way in ways)} |")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -180,6 +182,20 @@ def test_records_that_cannot_be_made_cost_the_webui_nothing(rig, monkeypatch):
     assert rig.shades(rig.webui.make(p)) == [5, 6]
     assert rig.engine.open_jobs == 0
     assert rig.session.progress() is None
+
+
+def test_a_log_that_another_program_holds_costs_a_message_and_no_image(rig, monkeypatch):
+    monkeypatch.setattr("sd_webui_spillway.timing.image_log.BUSY_SECONDS", 0.1)
+    rig.session.log._connection.execute("PRAGMA busy_timeout=100")
+    with closing(sqlite3.connect(rig.session.log.path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        assert rig.shades(rig.webui.make(rig.webui.text_to_image())) == [5, 6, 7]
+    assert len(rig.webui.saved) == 3
+    assert len(rig.session.last_job().images) == 3
+    (notice,) = [words for words in rig.session.last_job().notices if "image log" in words]
+    assert "another program" in notice
+    rig.webui.make(rig.webui.text_to_image(n_iter=1))
+    assert len(rig.records()) == 1
 
 
 def test_an_error_of_the_webui_stays_its_own(rig):

@@ -58,7 +58,7 @@ def reference(watched: Watched, request: dict) -> list[str]:
 
 
 @pytest.mark.parametrize(("place", "after", "request_"), CASES)
-def test_room_is_made_and_every_image_is_the_same(watched, place, after, request_):
+def test_room_is_made_and_every_image_is_the_same(watched, survived, place, after, request_):
     wanted = reference(watched, request_)
     watched.plan(place=place, iteration=1, times=1, after=after)
     images, info = watched.make(**request_)
@@ -69,11 +69,12 @@ def test_room_is_made_and_every_image_is_the_same(watched, place, after, request
         assert images == wanted
     assert "spillway" not in info
     assert [record["outcome"] for record in state["records"]] == ["delivered"] * 3
+    survived("once", f"{len(images)} of 3{', same bytes' if images == wanted else ''}")
 
 
 @pytest.mark.parametrize("ladder", [False, True], ids=["again", "ladder"])
 @pytest.mark.parametrize(("place", "after", "request_"), CASES)
-def test_the_other_images_come_back_with_a_sentence(watched, place, after, request_, ladder):
+def test_the_other_images_come_back_with_a_sentence(watched, survived, place, after, request_, ladder):
     wanted = reference(watched, request_)
     watched.plan(place=place, iteration=1, times=1 if ladder else 2, after=after, ladder=ladder)
     images, info = watched.make(**request_)
@@ -86,6 +87,8 @@ def test_the_other_images_come_back_with_a_sentence(watched, place, after, reque
     assert [record["outcome"] for record in state["records"]] == ["delivered", "given up", "delivered"]
     assert all(Path(record["file_path"]).is_file() for record in state["records"] if record["file_path"])
     assert not state["running"]
+    same = ", same bytes" if images == [wanted[0], wanted[2]] else ""
+    survived("the ladder ends" if ladder else "again after room was made", f"{len(images)} of 3{same}, the lost named")
 
 
 def test_the_prompt_that_cannot_be_encoded(watched):
