@@ -71,18 +71,20 @@ export function createBadges({ api, details }) {
     setAttribute(badge, "data-file", name);
     setAttribute(badge, "data-recovered", record.rungs.length ? "yes" : null);
     setAttribute(badge, "data-warm-up", record.warm_up ? "yes" : null);
+    setText(badge, record.badge);
     place(image);
   }
 
-  // Where the whole line has no room, the two figures that a glance is for. Once for each line and width: writing is a
-  // change that the observer sees.
+  // Where the whole line has no room, the two things that a glance is for are shown in its place. Measuring lays the
+  // page out, so it is done once for each line and width.
   function fit(image, badge) {
     const record = lookup.get(badge.dataset.file);
     const now = `${record.badge} ${image.offsetWidth}`;
     if (fitted.get(badge) === now) return;
     fitted.set(badge, now);
-    setText(badge, record.badge);
-    if (badge.scrollWidth > badge.clientWidth) setText(badge, `${seconds(record.total_seconds)} · ${record.profile_used}`);
+    setAttribute(badge, "data-short", null);
+    const short = `${seconds(record.total_seconds)} · ${record.profile_used}`;
+    if (badge.scrollWidth > badge.clientWidth) setAttribute(badge, "data-short", short);
   }
 
   // Where an image shares its parent with other things, the style sheet cannot know where its corner is.
