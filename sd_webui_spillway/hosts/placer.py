@@ -93,6 +93,7 @@ class Placer:
             UnavailableError: it does not fit or cannot be had; the placement before is back in force.
         """
         before = self._placed.profile
+        self._placed.set_weights_budget(None)  # the last job's had that job's room
         failure = self.try_place(profile)
         if failure is None:
             return
