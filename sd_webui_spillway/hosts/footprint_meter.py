@@ -63,8 +63,14 @@ class FootprintMeter:
         shapes: CallShapes,
         overhead: AllocatorOverhead,
         ledger: SharedLedger | None = None,
+        counted: dict[tuple[Any, ...], int] | None = None,
     ) -> None:
-        """``ledger`` is where ``stream`` and ``spill`` pin; ``None`` where the card has neither."""
+        """
+        Args:
+            ledger: where ``stream`` and ``spill`` pin; ``None`` where the card has neither.
+            counted: activations in bytes that other meters of this host have counted; what this one counts is added. A
+                model of the same make, which most checkpoints are, need not be counted again.
+        """
         self._overhead = overhead
         self._components = components
         self._shapes = shapes
@@ -83,7 +89,8 @@ class FootprintMeter:
         if ledger is not None:
             self._largest_unit[Profile.STREAM] = smallest_ring_bytes(components)
         self._model_bytes = sum(_weights_bytes([component.module]) for component in components)
-        self._activations: dict[tuple[Any, ...], int] = {}
+        self._makes = {component.name: _make(component.module) for component in components}
+        self._counted = {} if counted is None else counted
 
     def footprint(self, request: ImageRequest) -> Footprint:
         """The footprint of one batch of this request."""
@@ -106,21 +113,22 @@ class FootprintMeter:
             self._uncounted[component.name] = first_line(error)
 
     def _activation_bytes(self, component: Component, call: str, request: ImageRequest) -> int:
-        if component.name not in self._uncounted:
-            if component.name not in self._meters:
-                return _TEXT_ENCODER_BYTES
+        if component.name not in self._meters:
+            return _TEXT_ENCODER_BYTES
+        rows = rows_per_call(component, request)
+        key = (self._makes[component.name], call, request.width, request.height, rows)
+        if key not in self._counted and component.name not in self._uncounted:
             with self._trying(component):
-                return self._meters[component.name].peak_bytes(
+                self._counted[key] = self._meters[component.name].peak_bytes(
                     call, lambda: self._shapes.inputs(component, call, request)
                 )
-        pixels = request.width * request.height * rows_per_call(component, request)
+        if key in self._counted:
+            return self._counted[key]
+        pixels = request.width * request.height * rows
         return max(_TEXT_ENCODER_BYTES, pixels * _USUAL_BYTES.get(component.kind, 0))
 
     def _need(self, component: Component, call: str, modules: Any, request: ImageRequest) -> CallNeed:
         whole = _weights_bytes(modules)
-        key = (component.name, call, request.width, request.height, rows_per_call(component, request))
-        if key not in self._activations:
-            self._activations[key] = self._activation_bytes(component, call, request)
         weights = {profile: units.get(component.name, whole) for profile, units in self._largest_unit.items()}
         if self._ledger is not None:
             weights[Profile.SPILL] = least_on_card(self._cut, self._ledger.cap_bytes)
@@ -128,7 +136,7 @@ class FootprintMeter:
             component=component.name,
             call=call,
             weights_bytes={Profile.MEDVRAM: whole, **weights},
-            activation_bytes=self._activations[key],
+            activation_bytes=self._activation_bytes(component, call, request),
             tiled_activation_bytes=self._tiled_bytes(request) if can_tile(component, call) else None,
         )
 
@@ -154,3 +162,9 @@ def _runs(call: str, request: ImageRequest) -> bool:
 def _weights_bytes(modules: Iterable[nn.Module]) -> int:
     tensors = {id(t): t.nbytes for module in modules for t in (*module.parameters(), *module.buffers())}
     return sum(tensors.values())
+
+
+def _make(module: nn.Module) -> int:
+    """The same for modules with weights of the same names, shapes and types."""
+    named = (*module.named_parameters(), *module.named_buffers())
+    return hash(tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in named))

@@ -39,7 +39,9 @@ class Attachment:
         reserved_bytes: Callable[[], int],
         takes_step_down: Callable[[], bool],
         spills_by_driver: Callable[[], bool],
+        counted: dict[tuple[Any, ...], int],
     ) -> None:
+        """``counted`` is shared with the other checkpoints' (:class:`~..footprint_meter.FootprintMeter`)."""
         self.model = model
         self.components = components_of(model)
         self._card = card
@@ -50,7 +52,8 @@ class Attachment:
         )
         overhead = AllocatorOverhead() if card.simulated else CUDA_OVERHEAD
         meter = FootprintMeter(
-            self.components, CheckpointShapes(model), overhead, ledger if card.no_link_because is None else None
+            self.components, CheckpointShapes(model), overhead, ledger if card.no_link_because is None else None,
+            counted,
         )
         self.placer = Placer(self.placed, self.guard, meter, report, reserved_bytes)
         self._job_before: Profile | None = None

@@ -77,6 +77,7 @@ class ModelTable:
         self.no_card_because: str | None = None
         self._loading_off_card = False
         self._card: Card | None = None
+        self._counted: dict[tuple[Any, ...], int] = {}
         self._open_card = open_card
         self._ledger = ledger
         self._choices = choices
@@ -135,6 +136,7 @@ class ModelTable:
             reserved_bytes=self._reserved_bytes,
             takes_step_down=lambda: self.job is not None and self.job.observer.takes_step_down(),
             spills_by_driver=self.spills_by_driver,
+            counted=self._counted,
         )
         self.attachments.append(attachment)
         self.mark(attachment)

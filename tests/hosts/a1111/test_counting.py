@@ -136,3 +136,23 @@ def test_what_cannot_be_counted_is_unknown_and_says_why(fault):
         assert (row.dedicated_bytes, row.fits) == (None, None)
         assert footprint.unknown_because in row.note
     assert set(predictions(footprint, 10**12)) < set(PROFILES)
+
+
+def test_a_checkpoint_of_the_same_make_is_not_counted_again():
+    asked, counted = [], {}
+    shapes = SimpleNamespace(
+        counts=lambda component: True, adapt=lambda copy: None,
+        inputs=lambda component, call, request: asked.append(component) or ((torch.zeros(request.batch_size, 4),), {}),
+    )  # fmt: skip
+
+    def needed(width: int, batch_size: int = 1):
+        unet = Component("unet", ComponentKind.UNET, nn.Sequential(nn.Linear(4, width)), {"forward": ()})
+        meter = FootprintMeter([unet], shapes, AllocatorOverhead(), counted=counted)
+        [call] = meter.footprint(ImageRequest(width=64, height=64, batch_size=batch_size)).calls
+        return call.activation_bytes
+
+    assert needed(4) == needed(4)
+    assert len(asked) == 1
+    assert needed(8) > needed(4)
+    assert needed(4, batch_size=2) > needed(4)
+    assert len(asked) == 3
