@@ -8,8 +8,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from ..errors import SpillwayError, first_line
 from ..placement.card import Card
 from ..placement.component import Component
@@ -19,6 +17,7 @@ from ..units import format_bytes
 from .ladder import CallMemory, LadderSwitches, Rung, RungKind, can_tile, climb, step_down
 from .method_patch import PatchSet
 from .out_of_memory import is_out_of_memory, lacking_bytes
+from .random_state import RandomState
 from .row_split import call_by_rows, rows_of
 from .tiled_vae import tiled_forward
 
@@ -47,19 +46,6 @@ class _Failure:
         tried = lacking_bytes(error)
         lacking = max(0, tried - card.free_bytes()) if tried is not None else None
         return cls(first_line(error), card.used_bytes(), lacking, rows)
-
-
-class _Random:
-    """The state of torch's random number generators before a call, so that a retry draws the same numbers."""
-
-    def __init__(self) -> None:
-        self._cpu = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-
-    def restore(self) -> None:
-        torch.set_rng_state(self._cpu)
-        if self._cuda is not None:
-            torch.cuda.set_rng_state_all(self._cuda)
 
 
 class Guard:
@@ -181,7 +167,7 @@ class Guard:
         if self._takes_step_down():
             self._step_down(component, call)
         memory = self._remembered(component, call)
-        random = _Random()
+        random = RandomState()
         result, failure = self._attempt(component, call, memory, original, args, kwargs)
         if failure is None:
             return result

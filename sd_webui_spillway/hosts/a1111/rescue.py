@@ -9,6 +9,7 @@ import torch
 
 from ...errors import SpillwayError, first_line
 from ...recovery.out_of_memory import is_out_of_memory
+from ...recovery.random_state import RandomState
 
 _T = TypeVar("_T")
 
@@ -32,7 +33,7 @@ def call_with_room(
         OutOfRoomError: it ran out again. A :class:`~...errors.SpillwayError` of the call itself passes: whoever
             raised it has tried everything already.
     """
-    random = _RandomState()
+    random = RandomState()
     made, words = _attempt(call)
     if words is None:
         return made[0]
@@ -56,19 +57,6 @@ def _attempt(call: Callable[[], _T]) -> tuple[list[_T], str | None]:
         if not is_out_of_memory(error):
             raise
         return [], first_line(error)
-
-
-class _RandomState:
-    """Torch's generators, so that a second call draws the same numbers."""
-
-    def __init__(self) -> None:
-        self._cpu = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-
-    def restore(self) -> None:
-        torch.set_rng_state(self._cpu)
-        if self._cuda is not None:
-            torch.cuda.set_rng_state_all(self._cuda)
 
 
 class FieldsBefore:
