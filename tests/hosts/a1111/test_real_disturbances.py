@@ -55,6 +55,7 @@ def profile(request, host, wanted):
     after = state(host)
     beside = [found.pop("used_bytes") - found["resident_bytes"] for found in (before, after)]
     assert after.pop("pinned_bytes") <= before.pop("pinned_bytes"), "a stream that was begun anew may pin less"
+    assert after.pop("unets") <= before.pop("unets"), "the copy that counts is made once"
     assert after == before
     assert beside[1] - beside[0] < 64 * 2**10
 
